@@ -1,0 +1,158 @@
+"""The compiled kernels. Arithmetic is stated in docs/arithmetic.md; tests/native holds a NumPy twin of each.
+
+Arrays must be C-contiguous and of the dtype named; a wrong dtype, shape or size raises ValueError or TypeError with
+the argument's name before anything is read. Every call releases the GIL. Nothing is written on error unless said.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+class NonFiniteError(ValueError):
+    """An activation row holds NaN or infinity; args are (message, row)."""
+
+class EntryRangeError(ValueError):
+    """A weighted expert output is not finite or reaches 2**22; args are (message, entry index)."""
+
+def isa() -> str:
+    """The instruction set in use: "scalar", "avx2", "avx512". EXPERTMESH_ISA forces one at import."""
+
+def available_isas() -> list[str]:
+    """What this machine can run, best last."""
+
+def use_isa(name: str) -> None:
+    """Switch, for tests and benchmarks; ValueError if this machine cannot."""
+
+class Pool:
+    """Threads for kernels: `threads` of them, the caller included (so 1 starts none)."""
+
+    threads: int
+    def __init__(self, threads: int) -> None: ...
+
+class Weights:
+    """A view of one GGUF tensor: `matrices` matrices of `rows` x `columns` in ggml type `type`; no copy.
+
+    `data` is uint8, 1-D, of exactly matrices * rows * row bytes, and is kept alive.
+    """
+
+    matrices: int
+    rows: int
+    columns: int
+    type: int
+    quantised: bool
+    """True if the kernels take int8 activations for this type (not F32, F16, BF16)."""
+    def __init__(self, data: NDArray[np.uint8], type: int, matrices: int, rows: int, columns: int) -> None: ...
+    def dequantise(self, matrix: int, rows: NDArray[np.int32]) -> NDArray[np.float32]:
+        """The named rows as fp32 (len(rows), columns): the embedding lookup."""
+
+class Rows:
+    """Activation rows, as fp32 values or as int8 codes with one fp32 scale per 32 columns."""
+
+    count: int
+    columns: int
+    def __init__(self, values: NDArray[np.float32]) -> None:
+        """(n, columns) fp32, copied; quantised when first needed. Raises NonFiniteError then, or at `quantise()`."""
+    @staticmethod
+    def quantised(codes: NDArray[np.int8], scales: NDArray[np.float32]) -> "Rows":
+        """Codes (n, columns), scales (n, columns / 32); ValueError for -128 or a scale that is negative or not finite."""
+    def quantise(self) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+        """Codes and scales (views that live as long as this object)."""
+    def values(self) -> NDArray[np.float32]:
+        """The fp32 values (a view that lives as long as this object); ValueError for rows made by `quantised`."""
+
+def matmul(pool: Pool, weights: Weights, matrix: int, rows: Rows, out: NDArray[np.float32]) -> None:
+    """out (n, weights.rows) = rows @ weights[matrix].T, each dot in the order of docs/arithmetic.md."""
+
+def run_experts(
+    pool: Pool,
+    gate: Weights,
+    up: Weights,
+    down: Weights,
+    rows: Rows,
+    entry_expert: NDArray[np.int32],
+    entry_row: NDArray[np.int32],
+    entry_weight: NDArray[np.float32],
+    entry_slot: NDArray[np.int32],
+    singles: NDArray[np.float32],
+    sums: NDArray[np.int64],
+) -> None:
+    """Expert FFN of each entry (ascending by expert), times its weight.
+
+    entry_slot >= 0: the weighted fp32 row is stored in singles[slot]; < 0: it is added on the fixed-point grid to
+    sums[-1 - slot]. Raises EntryRangeError with the lowest bad entry.
+    """
+
+def add_weighted(sums: NDArray[np.int64], row: NDArray[np.int32], values: NDArray[np.float32]) -> None:
+    """sums[row[i]] += fixed(values[i]); EntryRangeError(i) before anything is added."""
+
+def add_sums(sums: NDArray[np.int64], row: NDArray[np.int32], values: NDArray[np.int64]) -> None: ...
+def pack48(values: NDArray[np.int64]) -> NDArray[np.uint8] | None:
+    """(n, width) to (n, width, 6), or None when some value needs more than 48 bits."""
+
+def unpack48(packed: NDArray[np.uint8]) -> NDArray[np.int64]: ...
+def add_combined(x: NDArray[np.float32], sums: NDArray[np.int64]) -> None:
+    """x += fp32(sums), in place: the end of a layer."""
+
+def add_rows(x: NDArray[np.float32], y: NDArray[np.float32]) -> None:
+    """x += y, in place: the residual of the attention half."""
+
+def rms_norm(x: NDArray[np.float32], weight: NDArray[np.float32], eps: float, out: NDArray[np.float32]) -> None:
+    """Over the last axis of x, weight of that length; out may be x. (rows, width) or (rows, heads, head_dim)."""
+
+def rope_table(
+    position: NDArray[np.int32], inverse_frequency: NDArray[np.float64]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """cos and sin, each (rows, head_dim / 2)."""
+
+def rope(x: NDArray[np.float32], cos: NDArray[np.float32], sin: NDArray[np.float32]) -> None:
+    """Rotate (rows, heads, head_dim) in place, NeoX pairing: column i with i + head_dim / 2."""
+
+class KvCache:
+    """Keys and values of one sequence, all layers, up to `capacity` positions; memory is taken as it is used."""
+
+    layers: int
+    capacity: int
+    kv_heads: int
+    head_dim: int
+    bytes: int
+    def __init__(self, layers: int, capacity: int, kv_heads: int, head_dim: int, type: str) -> None:
+        """type: "f16" or "f32"."""
+    def store(self, layer: int, position: int, key: NDArray[np.float32], value: NDArray[np.float32]) -> None:
+        """Write (n, kv_heads, head_dim) at positions position .. position + n - 1."""
+
+def attention(
+    pool: Pool,
+    layer: int,
+    query: NDArray[np.float32],
+    caches: Sequence[KvCache],
+    row_cache: NDArray[np.int32],
+    row_position: NDArray[np.int32],
+    out: NDArray[np.float32],
+) -> None:
+    """query (rows, heads, head_dim), out (rows, heads * head_dim); row i attends to positions 0..row_position[i] of
+    caches[row_cache[i]], scaled by 1 / sqrt(head_dim). Keys of those positions must have been stored."""
+
+def route(
+    logits: NDArray[np.float32], k: int, normalise: bool
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Router top-k: ids and weights (rows, k), best first, ties to the lowest id. NonFiniteError(row)."""
+
+def exponential(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The exp of the bit path, elementwise, any shape: for sampling and tests."""
+
+def silu(x: NDArray[np.float32]) -> NDArray[np.float32]: ...
+
+class Watch:
+    """Survives a mapped file that shrinks: while it lives, a SIGBUS inside `data` is answered with a zero page and
+    remembered (R13)."""
+
+    def __init__(self, data: NDArray[np.uint8]) -> None: ...
+    def fault(self) -> int:
+        """Offset in `data` of the first fault seen, or -1."""
+    def close(self) -> None: ...
+
+def die_with_parent(expected_parent: int) -> bool:
+    """Ask the kernel for SIGKILL when the parent dies; False if `expected_parent` is not the parent any more."""
+

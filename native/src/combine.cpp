@@ -1,0 +1,81 @@
+// The fixed-point combine: entries meet as integers on the 2^-36 grid, so their order cannot matter.
+#include "arrays.h"
+#include "exact.h"
+#include "kernels.h"
+#include "pool.h"
+
+namespace {
+
+constexpr int64_t LARGEST_SUM = 31LL << 58; // 31 entries, each below 2^22
+constexpr int64_t LIMIT_48 = 1LL << 47;
+
+void check_rows(In<int32_t, 1> row, size_t values, size_t width, const Out<int64_t, 2> &sums) {
+    expect_equal("row: length", row.shape(0), values);
+    expect_equal("values: columns", width, sums.shape(1));
+    for (size_t i = 0; i < row.shape(0); i++)
+        expect(row(i) >= 0 && row(i) < (int64_t)sums.shape(0), "row: out of range");
+}
+
+// Wraps instead of overflowing: a total beyond int64 cannot come from entries in range.
+void add(int64_t &sum, int64_t value) { sum = (int64_t)((uint64_t)sum + (uint64_t)value); }
+
+void add_weighted(Out<int64_t, 2> sums, In<int32_t, 1> row, In<float, 2> values) {
+    check_rows(row, values.shape(0), values.shape(1), sums);
+    nb::gil_scoped_release release;
+    ExactFloats exact_floats;
+    size_t width = values.shape(1);
+    for (size_t i = 0; i < values.size(); i++)
+        if (!exact::in_entry_range(values.data()[i])) throw EntryRange{(long)(i / width)};
+    for (size_t i = 0; i < values.shape(0); i++)
+        for (size_t c = 0; c < width; c++)
+            add(sums.data()[(size_t)row(i) * width + c], exact::to_fixed(values.data()[i * width + c]));
+}
+
+void add_sums(Out<int64_t, 2> sums, In<int32_t, 1> row, In<int64_t, 2> values) {
+    check_rows(row, values.shape(0), values.shape(1), sums);
+    nb::gil_scoped_release release;
+    size_t width = values.shape(1);
+    for (size_t i = 0; i < values.size(); i++)
+        if (values.data()[i] > LARGEST_SUM || values.data()[i] < -LARGEST_SUM) throw EntryRange{(long)(i / width)};
+    for (size_t i = 0; i < values.shape(0); i++)
+        for (size_t c = 0; c < width; c++) add(sums.data()[(size_t)row(i) * width + c], values.data()[i * width + c]);
+}
+
+nb::object pack48(In<int64_t, 2> values) {
+    for (size_t i = 0; i < values.size(); i++)
+        if (values.data()[i] >= LIMIT_48 || values.data()[i] < -LIMIT_48) return nb::none();
+    NewArray<uint8_t> out({values.shape(0), values.shape(1), 6});
+    for (size_t i = 0; i < values.size(); i++)
+        for (int b = 0; b < 6; b++) out.data[6 * i + b] = (uint8_t)((uint64_t)values.data()[i] >> (8 * b));
+    return out.object;
+}
+
+nb::object unpack48(In<uint8_t, 3> packed) {
+    expect_equal("packed: bytes per value", packed.shape(2), 6);
+    NewArray<int64_t> out({packed.shape(0), packed.shape(1)});
+    for (size_t i = 0; i < packed.shape(0) * packed.shape(1); i++) {
+        uint64_t v = 0;
+        for (int b = 0; b < 6; b++) v |= (uint64_t)packed.data()[6 * i + b] << (8 * b + 16);
+        out.data[i] = (int64_t)v >> 16; // sign from bit 47
+    }
+    return out.object;
+}
+
+void add_combined(Out<float, 2> x, In<int64_t, 2> sums) {
+    expect_equal("sums: rows", sums.shape(0), x.shape(0));
+    expect_equal("sums: columns", sums.shape(1), x.shape(1));
+    nb::gil_scoped_release release;
+    ExactFloats exact_floats;
+    for (size_t i = 0; i < x.size(); i++) x.data()[i] = x.data()[i] + exact::from_fixed(sums.data()[i]);
+}
+
+} // namespace
+
+void bind_combine(nb::module_ &m) {
+    auto sums = nb::arg("sums").noconvert();
+    m.def("add_weighted", &add_weighted, sums, nb::arg("row").noconvert(), nb::arg("values").noconvert());
+    m.def("add_sums", &add_sums, sums, nb::arg("row").noconvert(), nb::arg("values").noconvert());
+    m.def("pack48", &pack48, nb::arg("values").noconvert());
+    m.def("unpack48", &unpack48, nb::arg("packed").noconvert());
+    m.def("add_combined", &add_combined, nb::arg("x").noconvert(), sums);
+}

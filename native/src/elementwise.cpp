@@ -1,0 +1,94 @@
+// Norms, rotary positions, and the elementwise functions of the bit path.
+#include "arrays.h"
+#include "exact.h"
+#include "kernels.h"
+#include "pool.h"
+
+#include <cmath>
+
+namespace {
+
+// The same 16 lanes and tree as an unquantised dot, of x with itself.
+float sum_of_squares(const float *x, int n) {
+    Act act{nullptr, nullptr, nullptr, x};
+    float out[TILE_ROWS];
+    kernels().f32((const uint8_t *)x, 0, 1, n, &act, 1, out);
+    return out[0];
+}
+
+void rms_norm(Any<const float> x, In<float, 1> weight, float eps, Any<float> out) {
+    size_t n = weight.shape(0);
+    expect(x.ndim() >= 1 && n > 0, "x: one axis or more expected");
+    expect_equal("x: last axis", x.shape(x.ndim() - 1), n);
+    expect_equal("out: values", out.size(), x.size());
+    nb::gil_scoped_release release;
+    ExactFloats exact_floats;
+    for (size_t at = 0; at < x.size(); at += n) {
+        float mean = sum_of_squares(x.data() + at, (int)n) / (float)n;
+        float scale = 1.0f / std::sqrt(mean + eps);
+        kernels().norm_scale(x.data() + at, weight.data(), scale, out.data() + at, (int)n);
+    }
+}
+
+nb::object rope_table(In<int32_t, 1> position, In<double, 1> inverse_frequency) {
+    size_t rows = position.shape(0), half = inverse_frequency.shape(0);
+    for (size_t r = 0; r < rows; r++) expect(position(r) >= 0, "position: 0 or more expected");
+    NewArray<float> cos({rows, half}), sin({rows, half});
+    ExactFloats exact_floats;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < half; i++) {
+            double angle = (double)position(r) * inverse_frequency(i);
+            exact::sine_cosine(angle, &sin.data[r * half + i], &cos.data[r * half + i]);
+        }
+    return nb::make_tuple(cos.object, sin.object);
+}
+
+void rope(Out<float, 3> x, In<float, 2> cos, In<float, 2> sin) {
+    size_t rows = x.shape(0), heads = x.shape(1), dim = x.shape(2);
+    expect(dim % 2 == 0, "x: head_dim must be even");
+    for (const auto *table : {&cos, &sin}) {
+        expect_equal("cos and sin: rows", table->shape(0), rows);
+        expect_equal("cos and sin: columns", table->shape(1), dim / 2);
+    }
+    nb::gil_scoped_release release;
+    ExactFloats exact_floats;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t h = 0; h < heads; h++)
+            kernels().rotate(x.data() + (r * heads + h) * dim, cos.data() + r * dim / 2, sin.data() + r * dim / 2,
+                             (int)(dim / 2));
+}
+
+void add_rows(Out<float, 2> x, In<float, 2> y) {
+    expect_equal("y: rows", y.shape(0), x.shape(0));
+    expect_equal("y: columns", y.shape(1), x.shape(1));
+    nb::gil_scoped_release release;
+    ExactFloats exact_floats;
+    kernels().add(x.data(), y.data(), (int)x.size());
+}
+
+using Function = void (*)(const float *, float *, int);
+
+nb::object map(Any<const float> x, Function Kernels::*function) {
+    float *out = new float[x.size() ? x.size() : 1];
+    nb::capsule owner(out, [](void *p) noexcept { delete[] (float *)p; });
+    {
+        ExactFloats exact_floats;
+        (kernels().*function)(x.data(), out, (int)x.size());
+    }
+    size_t shape[8];
+    expect(x.ndim() <= 8, "x: 8 axes at most");
+    for (size_t i = 0; i < x.ndim(); i++) shape[i] = x.shape(i);
+    return nb::cast(nb::ndarray<nb::numpy, float>(out, x.ndim(), shape, owner));
+}
+
+} // namespace
+
+void bind_elementwise(nb::module_ &m) {
+    auto x = nb::arg("x").noconvert();
+    m.def("rms_norm", &rms_norm, x, nb::arg("weight").noconvert(), "eps"_a, nb::arg("out").noconvert());
+    m.def("rope_table", &rope_table, nb::arg("position").noconvert(), nb::arg("inverse_frequency").noconvert());
+    m.def("rope", &rope, x, nb::arg("cos").noconvert(), nb::arg("sin").noconvert());
+    m.def("add_rows", &add_rows, x, nb::arg("y").noconvert());
+    m.def("exponential", [](Any<const float> v) { return map(v, &Kernels::exponential); }, x);
+    m.def("silu", [](Any<const float> v) { return map(v, &Kernels::silu); }, x);
+}

@@ -1,0 +1,145 @@
+// The expert feed-forward network: down(silu(gate x) * (up x)), for any set of (expert, row, weight) entries.
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "matmul.h"
+#include "pool.h"
+#include "rows.h"
+
+namespace {
+
+struct Group { // entries [from, to) of one expert
+    int expert;
+    long from, to;
+};
+
+struct Entries {
+    In<int32_t, 1> expert, row;
+    In<float, 1> weight;
+    In<int32_t, 1> slot;
+};
+
+void check(const Weights &gate, const Weights &up, const Weights &down, const Rows &rows, const Entries &e,
+           const Out<float, 2> &singles, const Out<int64_t, 2> &sums) {
+    expect_equal("gate: columns", (size_t)gate.columns, (size_t)rows.columns());
+    expect_equal("up: columns", (size_t)up.columns, (size_t)gate.columns);
+    expect_equal("up: rows", (size_t)up.rows, (size_t)gate.rows);
+    expect_equal("down: columns", (size_t)down.columns, (size_t)gate.rows);
+    expect_equal("up: matrices", (size_t)up.matrices, (size_t)gate.matrices);
+    expect_equal("down: matrices", (size_t)down.matrices, (size_t)gate.matrices);
+    expect_equal("singles: columns", singles.shape(1), (size_t)down.rows);
+    expect_equal("sums: columns", sums.shape(1), (size_t)down.rows);
+    size_t n = e.expert.shape(0);
+    expect_equal("entry_row: length", e.row.shape(0), n);
+    expect_equal("entry_weight: length", e.weight.shape(0), n);
+    expect_equal("entry_slot: length", e.slot.shape(0), n);
+    for (size_t i = 0; i < n; i++) {
+        expect(e.expert(i) >= 0 && e.expert(i) < gate.matrices, "entry_expert: out of range");
+        expect(i == 0 || e.expert(i) >= e.expert(i - 1), "entry_expert: must ascend");
+        expect(e.row(i) >= 0 && e.row(i) < rows.count(), "entry_row: out of range");
+        int32_t slot = e.slot(i);
+        expect(slot >= 0 ? slot < (int64_t)singles.shape(0) : -1 - (int64_t)slot < (int64_t)sums.shape(0),
+               "entry_slot: out of range");
+    }
+}
+
+std::vector<Group> group(const In<int32_t, 1> &expert) {
+    std::vector<Group> groups;
+    for (size_t i = 0; i < expert.shape(0); i++) {
+        if (groups.empty() || groups.back().expert != expert(i)) groups.push_back({expert(i), (long)i, (long)i});
+        groups.back().to = (long)i + 1;
+    }
+    return groups;
+}
+
+// The lowest entry that any thread found bad.
+class LowestBad {
+  public:
+    void note(long entry) {
+        long seen = lowest_.load();
+        while (entry < seen && !lowest_.compare_exchange_weak(seen, entry)) {}
+    }
+    void raise() const {
+        if (lowest_.load() != NONE) throw EntryRange{lowest_.load()};
+    }
+
+  private:
+    static constexpr long NONE = INT64_MAX;
+    std::atomic<long> lowest_{NONE};
+};
+
+void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weights &down, Rows &rows,
+                 In<int32_t, 1> entry_expert, In<int32_t, 1> entry_row, In<float, 1> entry_weight,
+                 In<int32_t, 1> entry_slot, Out<float, 2> singles, Out<int64_t, 2> sums) {
+    Entries e{entry_expert, entry_row, entry_weight, entry_slot};
+    check(gate, up, down, rows, e, singles, sums);
+    nb::gil_scoped_release release;
+    if (gate.quantised() || up.quantised()) rows.quantise();
+    if (!gate.quantised() || !up.quantised())
+        expect(rows.has_values(), "rows: fp32 values expected where gate or up is not quantised");
+
+    const long n = (long)entry_expert.shape(0);
+    if (n == 0) return;
+    const int hidden = gate.rows, width = down.rows;
+    std::vector<Group> groups = group(entry_expert);
+    std::vector<Act> input;
+    for (long i = 0; i < n; i++) input.push_back(rows.act(entry_row(i)));
+
+    // Gate and up of every expert, in chunks of rows; an entry's two dots meet in the same task.
+    std::vector<float> middle((size_t)n * hidden), up_out((size_t)n * hidden);
+    Chunks chunks(hidden, pool.threads(), (int)groups.size());
+    pool.run((int)groups.size() * chunks.count, [&](int task) {
+        const Group &g = groups[task / chunks.count];
+        int from = chunks.from(task % chunks.count), to = chunks.to(task % chunks.count);
+        float *gates = &middle[(size_t)g.from * hidden], *ups = &up_out[(size_t)g.from * hidden];
+        dot_rows(gate, g.expert, from, to, &input[g.from], g.to - g.from,
+                 [&](long a, int r, float v) { gates[(size_t)a * hidden + r] = v; });
+        dot_rows(up, g.expert, from, to, &input[g.from], g.to - g.from,
+                 [&](long a, int r, float v) { ups[(size_t)a * hidden + r] = v; });
+        for (long a = 0; a < g.to - g.from; a++) {
+            size_t at = (size_t)a * hidden + from;
+            kernels().silu_times(gates + at, ups + at, gates + at, to - from);
+        }
+    });
+
+    Rows between(std::move(middle), n, hidden);
+    if (down.quantised()) {
+        try {
+            between.quantise();
+        } catch (const NonFinite &bad) {
+            throw EntryRange{bad.row};
+        }
+    }
+    std::vector<Act> act;
+    for (long i = 0; i < n; i++) act.push_back(between.act(i));
+
+    // Down rows in chunks; a task walks all experts of its chunk, so no two tasks touch the same output column.
+    LowestBad bad;
+    Chunks columns(width, pool.threads());
+    float *single = singles.data();
+    int64_t *sum = sums.data();
+    pool.run(columns.count, [&](int task) {
+        for (const Group &g : groups)
+            dot_rows(down, g.expert, columns.from(task), columns.to(task), &act[g.from], g.to - g.from,
+                     [&](long a, int r, float v) {
+                         long entry = g.from + a;
+                         float weighted = entry_weight(entry) * v;
+                         int32_t slot = entry_slot(entry);
+                         if (!exact::in_entry_range(weighted)) return bad.note(entry);
+                         if (slot >= 0)
+                             single[(size_t)slot * width + r] = weighted;
+                         else
+                             sum[(size_t)(-1 - slot) * width + r] += exact::to_fixed(weighted);
+                     });
+    });
+    bad.raise();
+}
+
+} // namespace
+
+void bind_experts(nb::module_ &m) {
+    m.def("run_experts", &run_experts, "pool"_a, "gate"_a, "up"_a, "down"_a, "rows"_a,
+          nb::arg("entry_expert").noconvert(), nb::arg("entry_row").noconvert(), nb::arg("entry_weight").noconvert(),
+          nb::arg("entry_slot").noconvert(), nb::arg("singles").noconvert(), nb::arg("sums").noconvert());
+}

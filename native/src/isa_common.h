@@ -1,0 +1,73 @@
+// Elementwise kernels, one text for every instruction set: the compiler vectorises them, which cannot change a bit
+// because no operation is reordered within an element. Included once by each isa_*.cpp; no standard containers here,
+// so that no function compiled for a newer processor can be picked by the linker for an older one.
+#pragma once
+
+#include "blocks.h"
+#include "kernels.h"
+
+namespace {
+
+bool quantise_row(const float *x, int n, int8_t *codes, float *scales, int16_t *sums16) {
+    for (int b = 0; b < n / exact::SUB; b++) {
+        const float *v = x + b * exact::SUB;
+        int8_t *q = codes + b * exact::SUB;
+        uint32_t amax = 0;
+        for (int i = 0; i < exact::SUB; i++) {
+            uint32_t u = exact::bits_of(v[i]) & 0x7fffffffu;
+            amax = u > amax ? u : amax;
+        }
+        if (amax >= 0x7f800000u) return false;
+        float scale = exact::activation_scale(amax);
+        scales[b] = scale;
+        if (scale == 0.0f) {
+            memset(q, 0, exact::SUB);
+        } else {
+            for (int i = 0; i < exact::SUB; i++) q[i] = exact::activation_code(v[i], scale);
+        }
+        for (int h = 0; h < 2; h++) {
+            int sum = 0;
+            for (int i = 0; i < 16; i++) sum += q[16 * h + i];
+            sums16[2 * b + h] = (int16_t)sum;
+        }
+    }
+    return true;
+}
+
+void exponential_all(const float *x, float *y, int n) {
+    for (int i = 0; i < n; i++) y[i] = exact::exponential(x[i]);
+}
+
+void silu_all(const float *x, float *y, int n) {
+    for (int i = 0; i < n; i++) y[i] = exact::silu(x[i]);
+}
+
+void silu_times_all(const float *gate, const float *up, float *out, int n) {
+    for (int i = 0; i < n; i++) out[i] = exact::silu(gate[i]) * up[i];
+}
+
+void add_all(float *x, const float *y, int n) {
+    for (int i = 0; i < n; i++) x[i] = x[i] + y[i];
+}
+
+void norm_scale_all(const float *x, const float *w, float scale, float *y, int n) {
+    for (int i = 0; i < n; i++) y[i] = (x[i] * scale) * w[i];
+}
+
+void rotate_all(float *x, const float *cos, const float *sin, int half) {
+    for (int i = 0; i < half; i++) {
+        float a = x[i], b = x[i + half];
+        x[i] = exact::fused(a, cos[i], -(b * sin[i]));
+        x[i + half] = exact::fused(a, sin[i], b * cos[i]);
+    }
+}
+
+void add_scaled_all(float p, const float *v, float *o, int n) {
+    for (int i = 0; i < n; i++) o[i] = exact::fused(p, v[i], o[i]);
+}
+
+void merge_all(float keep, float *o, float take, const float *block, int n) {
+    for (int i = 0; i < n; i++) o[i] = exact::fused(block[i], take, o[i] * keep);
+}
+
+} // namespace

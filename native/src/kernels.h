@@ -1,0 +1,46 @@
+// What one instruction set offers: a table of functions, all bit-identical between tables (tests compare them).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// One activation row in the forms that kernels read. Codes, scales and sums are null until quantised.
+struct Act {
+    const int8_t *codes;   // (columns)
+    const float *scales;   // (columns / 32)
+    const int16_t *sums16; // (columns / 16): sums of codes
+    const float *values;   // (columns), or null when the row arrived quantised
+};
+
+constexpr int TILE_ROWS = 8; // weight rows of one tile call
+constexpr int TILE_ACTS = 4; // activation rows of one tile call
+
+// out[a * TILE_ROWS + r] = dot of weight row r (at w + r * stride) with activation a; rows <= 8, acts <= 4.
+using TileFn = void (*)(const uint8_t *w, size_t stride, int rows, int columns, const Act *acts, int n_acts,
+                        float *out);
+
+struct Kernels {
+    const char *name;
+    TileFn f32, f16, bf16, q8_0, q4_k, q6_k;
+    // Codes (n), scales (n / 32), sums16 (n / 16) of n values; false if any is NaN or infinite.
+    bool (*quantise)(const float *x, int n, int8_t *codes, float *scales, int16_t *sums16);
+    void (*half_to_float)(const uint16_t *x, float *y, int n);
+    void (*float_to_half)(const float *x, uint16_t *y, int n);
+    void (*exponential)(const float *x, float *y, int n);
+    void (*silu)(const float *x, float *y, int n);
+    void (*silu_times)(const float *gate, const float *up, float *out, int n); // out = silu(gate) * up
+    void (*add)(float *x, const float *y, int n);
+    void (*norm_scale)(const float *x, const float *w, float scale, float *y, int n); // y = (x * scale) * w
+    void (*rotate)(float *x, const float *cos, const float *sin, int half);
+    void (*add_scaled)(float p, const float *v, float *o, int n);               // o = fma(p, v, o)
+    void (*merge)(float keep, float *o, float take, const float *block, int n); // o = fma(block, take, o * keep)
+};
+
+const Kernels &kernels();                     // the table in use
+const Kernels *find_kernels(const char *isa); // null if unknown or not runnable here
+
+extern const Kernels SCALAR_KERNELS;
+#ifdef EXPERTMESH_X86
+extern const Kernels AVX2_KERNELS;
+extern const Kernels AVX512_KERNELS;
+#endif

@@ -1,0 +1,61 @@
+// The module: each family of kernels binds itself.
+#include "arrays.h"
+#include "pool.h"
+
+#include <nanobind/stl/string.h>
+
+void bind_dispatch(nb::module_ &);
+void bind_weights(nb::module_ &);
+void bind_rows(nb::module_ &);
+void bind_matmul(nb::module_ &);
+void bind_experts(nb::module_ &);
+void bind_combine(nb::module_ &);
+void bind_elementwise(nb::module_ &);
+void bind_attention(nb::module_ &);
+void bind_router(nb::module_ &);
+void bind_guard(nb::module_ &);
+
+namespace {
+
+PyObject *non_finite_error, *entry_range_error;
+
+void raise_with_index(PyObject *type, const std::string &message, long index) {
+    nb::object arguments = nb::make_tuple(message, index);
+    PyErr_SetObject(type, arguments.ptr());
+}
+
+void translate(const std::exception_ptr &error, void *) {
+    try {
+        std::rethrow_exception(error);
+    } catch (const NonFinite &e) {
+        raise_with_index(non_finite_error, "row " + std::to_string(e.row) + " holds NaN or infinity", e.row);
+    } catch (const EntryRange &e) {
+        raise_with_index(entry_range_error,
+                         "entry " + std::to_string(e.entry) + " is not finite or its magnitude reaches 2^22", e.entry);
+    }
+}
+
+PyObject *new_error(nb::module_ &m, const char *name) {
+    PyObject *type = PyErr_NewException((std::string("native._kernels.") + name).c_str(), PyExc_ValueError, nullptr);
+    m.attr(name) = nb::borrow(type);
+    return type;
+}
+
+} // namespace
+
+NB_MODULE(_kernels, m) {
+    non_finite_error = new_error(m, "NonFiniteError");
+    entry_range_error = new_error(m, "EntryRangeError");
+    nb::register_exception_translator(translate);
+    nb::class_<Pool>(m, "Pool").def(nb::init<int>(), "threads"_a).def_prop_ro("threads", &Pool::threads);
+    bind_dispatch(m);
+    bind_weights(m);
+    bind_rows(m);
+    bind_matmul(m);
+    bind_experts(m);
+    bind_combine(m);
+    bind_elementwise(m);
+    bind_attention(m);
+    bind_router(m);
+    bind_guard(m);
+}

@@ -1,0 +1,54 @@
+// Router top-k: best logits first, ties to the lowest id; weights from exp relative to the best.
+#include <cmath>
+#include <vector>
+
+#include "arrays.h"
+#include "exact.h"
+#include "pool.h"
+
+namespace {
+
+void best_k(const float *logits, int n, int k, int32_t *ids) {
+    for (int j = 0; j < k; j++) {
+        int best = -1;
+        for (int e = 0; e < n; e++) {
+            bool taken = false;
+            for (int i = 0; i < j; i++) taken = taken || ids[i] == e;
+            if (!taken && (best < 0 || logits[e] > logits[best])) best = e;
+        }
+        ids[j] = best;
+    }
+}
+
+nb::object route(In<float, 2> logits, int k, bool normalise) {
+    size_t rows = logits.shape(0), n = logits.shape(1);
+    expect(k >= 1 && (size_t)k <= n && k <= 31,
+           "k: 1 to 31 and no more than experts expected, found " + std::to_string(k));
+    NewArray<int32_t> ids({rows, (size_t)k});
+    NewArray<float> weights({rows, (size_t)k});
+    {
+        nb::gil_scoped_release release;
+        ExactFloats exact_floats;
+        for (size_t r = 0; r < rows; r++) {
+            const float *row = logits.data() + r * n;
+            for (size_t e = 0; e < n; e++)
+                if (!std::isfinite(row[e])) throw NonFinite{(long)r};
+            int32_t *id = ids.data + r * k;
+            float *weight = weights.data + r * k;
+            best_k(row, (int)n, k, id);
+            float total = 0.0f;
+            if (!normalise)
+                for (size_t e = 0; e < n; e++) total = total + exact::exponential(row[e] - row[id[0]]);
+            for (int j = 0; j < k; j++) {
+                weight[j] = exact::exponential(row[id[j]] - row[id[0]]);
+                if (normalise) total = total + weight[j];
+            }
+            for (int j = 0; j < k; j++) weight[j] = weight[j] / total;
+        }
+    }
+    return nb::make_tuple(ids.object, weights.object);
+}
+
+} // namespace
+
+void bind_router(nb::module_ &m) { m.def("route", &route, nb::arg("logits").noconvert(), "k"_a, "normalise"_a); }

@@ -1,0 +1,92 @@
+#include "rows.h"
+
+#include <cmath>
+#include <utility>
+
+#include "arrays.h"
+#include "pool.h"
+
+namespace {
+constexpr size_t SLACK = 256; // vector loads of a short last block may read past its end
+}
+
+Rows::Rows(const float *values, long count, int columns)
+    : Rows(std::vector<float>(values, values + count * (size_t)columns), count, columns) {}
+
+Rows::Rows(std::vector<float> values, long count, int columns)
+    : count_(count), columns_(columns), values_(std::move(values)) {}
+
+Rows::Rows(const int8_t *codes, const float *scales, long count, int columns) : count_(count), columns_(columns) {
+    expect(columns % 32 == 0, "codes: columns must be a multiple of 32");
+    reserve_codes();
+    size_t n = (size_t)count * columns;
+    for (size_t i = 0; i < n; i++) expect(codes[i] != -128, "codes: -128 is not an activation");
+    for (size_t i = 0; i < n / 32; i++)
+        expect(std::isfinite(scales[i]) && scales[i] >= 0, "scales: finite and 0 or more expected");
+    std::copy(codes, codes + n, codes_.begin());
+    std::copy(scales, scales + n / 32, scales_.begin());
+    for (size_t h = 0; h < n / 16; h++) {
+        int sum = 0;
+        for (int i = 0; i < 16; i++) sum += codes[16 * h + i];
+        sums16_[h] = (int16_t)sum;
+    }
+    quantised_ = true;
+}
+
+void Rows::reserve_codes() {
+    size_t n = (size_t)count_ * columns_;
+    codes_.resize(n + SLACK);
+    scales_.resize(n / 32 + SLACK);
+    sums16_.resize(n / 16 + SLACK);
+}
+
+void Rows::quantise() {
+    std::lock_guard<std::mutex> lock(quantising_);
+    if (quantised_) return;
+    expect(can_quantise(), "rows: columns must be a multiple of 32 to be quantised, found " + std::to_string(columns_));
+    ExactFloats exact_floats;
+    reserve_codes();
+    for (long r = 0; r < count_; r++) {
+        size_t at = (size_t)r * columns_;
+        if (!kernels().quantise(&values_[at], columns_, &codes_[at], &scales_[at / 32], &sums16_[at / 16]))
+            throw NonFinite{r};
+    }
+    quantised_ = true;
+}
+
+Act Rows::act(long row) const {
+    size_t at = (size_t)row * columns_;
+    return Act{quantised_ ? &codes_[at] : nullptr, quantised_ ? &scales_[at / 32] : nullptr,
+               quantised_ ? &sums16_[at / 16] : nullptr, values_.empty() ? nullptr : &values_[at]};
+}
+
+void bind_rows(nb::module_ &m) {
+    nb::class_<Rows>(m, "Rows")
+        .def(
+            "__init__",
+            [](Rows *self, In<float, 2> values) {
+                new (self) Rows(values.data(), (long)values.shape(0), (int)values.shape(1));
+            },
+            nb::arg("values").noconvert())
+        .def_static(
+            "quantised",
+            [](In<int8_t, 2> codes, In<float, 2> scales) {
+                expect_equal("scales: rows", scales.shape(0), codes.shape(0));
+                expect_equal("scales: columns", scales.shape(1), codes.shape(1) / 32);
+                return new Rows(codes.data(), scales.data(), (long)codes.shape(0), (int)codes.shape(1));
+            },
+            nb::arg("codes").noconvert(), nb::arg("scales").noconvert())
+        .def_prop_ro("count", &Rows::count)
+        .def_prop_ro("columns", &Rows::columns)
+        .def("quantise", [](nb::handle self) {
+            Rows &rows = nb::cast<Rows &>(self);
+            {
+                nb::gil_scoped_release release;
+                rows.quantise();
+            }
+            size_t n = (size_t)rows.count(), c = (size_t)rows.columns();
+            nb::ndarray<nb::numpy, const int8_t> codes(rows.codes(), {n, c}, self);
+            nb::ndarray<nb::numpy, const float> scales(rows.scales(), {n, c / 32}, self);
+            return nb::make_tuple(codes, scales);
+        });
+}

@@ -1,0 +1,26 @@
+// One GGUF tensor of matrices, in the file's own row layout.
+#pragma once
+
+#include "arrays.h"
+#include "exact.h"
+#include "kernels.h"
+
+enum class TensorType { F32 = 0, F16 = 1, Q8_0 = 8, Q4_K = 12, Q6_K = 14, BF16 = 30 };
+
+size_t row_bytes(TensorType type, int columns); // throws on an unknown type or a row that is no whole blocks
+bool is_quantised(TensorType type);
+TileFn tile_of(TensorType type);
+void dequantise_row(TensorType type, const uint8_t *row, int columns, float *out);
+
+struct Weights {
+    const uint8_t *data;
+    TensorType type;
+    long matrices;
+    int rows, columns;
+    size_t stride;    // bytes per row
+    nb::object owner; // keeps the mapping alive
+
+    Weights(In<uint8_t, 1> bytes, int type, long matrices, int rows, int columns);
+    bool quantised() const { return is_quantised(type); }
+    const uint8_t *row(long matrix, int r) const { return data + ((size_t)matrix * rows + r) * stride; }
+};

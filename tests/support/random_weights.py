@@ -1,0 +1,30 @@
+"""Random GGUF rows of every type that has a kernel, extreme scales and codes included."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCKS = {0: (1, 4), 1: (1, 2), 30: (1, 2), 8: (32, 34), 12: (256, 144), 14: (256, 210)}
+"""ggml type: (columns, bytes) of a block."""
+
+HALF_AT = {8: (0,), 12: (0, 2), 14: (208,)}
+"""Where a quantised block keeps its fp16 scales."""
+
+
+def random_rows(
+    rng: np.random.Generator, type_id: int, rows: int, columns: int, size: float = 0.01
+) -> NDArray[np.uint8]:
+    """Bytes of `rows` rows; every code pattern is possible, fp16 scales are normal with standard deviation `size`."""
+    block_columns, block_bytes = BLOCKS[type_id]
+    count = rows * columns // block_columns
+    if type_id == 0:
+        return rng.standard_normal(count).astype(np.float32).view(np.uint8)
+    if type_id == 1:
+        return rng.standard_normal(count).astype(np.float16).view(np.uint8)
+    if type_id == 30:
+        return (rng.standard_normal(count).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    blocks = rng.integers(0, 256, (count, block_bytes), dtype=np.uint8)
+    for at in HALF_AT[type_id]:
+        blocks[:, at : at + 2] = rng.normal(0, size, (count, 1)).astype(np.float16).view(np.uint8)
+    return blocks.reshape(-1)
