@@ -5,7 +5,6 @@ the argument's name before anything is read. Every call releases the GIL. Nothin
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +54,8 @@ class Rows:
     def __init__(self, values: NDArray[np.float32]) -> None:
         """(n, columns) fp32, copied; quantised when first needed. Raises NonFiniteError then, or at `quantise()`."""
     @staticmethod
-    def quantised(codes: NDArray[np.int8], scales: NDArray[np.float32]) -> "Rows":
-        """Codes (n, columns), scales (n, columns / 32); ValueError for -128 or a scale that is negative or not finite."""
+    def quantised(codes: NDArray[np.int8], scales: NDArray[np.float32]) -> Rows:
+        """Codes (n, columns), scales (n, columns / 32); ValueError for -128 and for scales negative or not finite."""
     def quantise(self) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
         """Codes and scales (views that live as long as this object)."""
     def values(self) -> NDArray[np.float32]:
@@ -81,7 +80,7 @@ def run_experts(
     """Expert FFN of each entry (ascending by expert), times its weight.
 
     entry_slot >= 0: the weighted fp32 row is stored in singles[slot]; < 0: it is added on the fixed-point grid to
-    sums[-1 - slot]. Raises EntryRangeError with the lowest bad entry.
+    sums[-1 - slot]. Raises EntryRangeError with the lowest bad entry; singles and sums then hold a part of the answer.
     """
 
 def add_weighted(sums: NDArray[np.int64], row: NDArray[np.int32], values: NDArray[np.float32]) -> None:
@@ -134,9 +133,7 @@ def attention(
     """query (rows, heads, head_dim), out (rows, heads * head_dim); row i attends to positions 0..row_position[i] of
     caches[row_cache[i]], scaled by 1 / sqrt(head_dim). Keys of those positions must have been stored."""
 
-def route(
-    logits: NDArray[np.float32], k: int, normalise: bool
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def route(logits: NDArray[np.float32], k: int, normalise: bool) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Router top-k: ids and weights (rows, k), best first, ties to the lowest id. NonFiniteError(row)."""
 
 def exponential(x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -155,4 +152,3 @@ class Watch:
 
 def die_with_parent(expected_parent: int) -> bool:
     """Ask the kernel for SIGKILL when the parent dies; False if `expected_parent` is not the parent any more."""
-

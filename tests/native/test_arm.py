@@ -26,7 +26,8 @@ def digests(compiler: str, folder: Path, runner: list[str]) -> str:
 @pytest.mark.skipif(not (ARM_COMPILER and ARM_EMULATOR), reason="needs aarch64-linux-gnu-g++ and qemu-aarch64")
 @pytest.mark.timeout(240)
 def test_arm_gives_the_same_bits(tmp_path: Path) -> None:
-    assert ARM_COMPILER and ARM_EMULATOR
+    assert ARM_COMPILER
+    assert ARM_EMULATOR
     (tmp_path / "arm").mkdir()
     here = digests(shutil.which("c++") or "g++", tmp_path, [])
     assert here.count("\n") == 20

@@ -115,11 +115,11 @@ def test_an_entry_out_of_range_is_named(weight: np.float32) -> None:
 
 def test_sizes_are_checked_before_anything_is_read() -> None:
     layer, rows = Layer((8, 8, 8)), native.Rows(np.zeros((2, WIDTH), np.float32))
-    good = dict(
-        entry_expert=np.array([0, 4], np.int32), entry_row=np.array([0, 1], np.int32),
-        entry_weight=np.ones(2, np.float32), entry_slot=np.array([0, -1], np.int32),
-        singles=np.zeros((1, WIDTH), np.float32), sums=np.zeros((1, WIDTH), np.int64),
-    )  # fmt: skip
+    good = {
+        "entry_expert": np.array([0, 4], np.int32), "entry_row": np.array([0, 1], np.int32),
+        "entry_weight": np.ones(2, np.float32), "entry_slot": np.array([0, -1], np.int32),
+        "singles": np.zeros((1, WIDTH), np.float32), "sums": np.zeros((1, WIDTH), np.int64),
+    }  # fmt: skip
     pool = native.Pool(1)
     native.run_experts(pool, *layer.weights, rows, **good)
     for change in (
@@ -157,7 +157,8 @@ def test_combine_is_the_twin_in_any_order(values: list[float]) -> None:
 def test_48_bits_round_trip(values: list[int]) -> None:
     sums = np.array(values, np.int64).reshape(1, -1)
     packed = native.pack48(sums)
-    assert packed is not None and packed.shape == (1, len(values), 6)
+    assert packed is not None
+    assert packed.shape == (1, len(values), 6)
     np.testing.assert_array_equal(native.unpack48(packed), sums)
 
 

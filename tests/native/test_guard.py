@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -73,31 +74,28 @@ def test_a_fault_elsewhere_still_ends_the_process(tmp_path: Path) -> None:
 
 
 ORPHAN = """
-import os, sys
+import os, signal
 import native
-child = os.fork()
-if child:
-    print(child, flush=True)
-    sys.stdin.read(1)
-    os._exit(0)
-assert native.die_with_parent(os.getppid())
-import signal
-signal.pause()
+parent = os.getpid()
+if os.fork():
+    signal.pause()
+if native.die_with_parent(parent):
+    print(os.getpid(), flush=True)
+    signal.pause()
 """
 
 
 @pytest.mark.timeout(60)
 def test_a_child_dies_with_its_parent() -> None:
-    parent = subprocess.Popen([sys.executable, "-c", ORPHAN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     ended = os.pidfd_open(child)
     parent.kill()
     parent.wait(timeout=10)
-    import select
-
     assert select.select([ended], [], [], 10)[0], "the child outlived its parent by 10 s"
     os.close(ended)
+    parent.stdout.close()
 
 
 def test_the_wrong_parent_is_noticed() -> None:

@@ -21,7 +21,7 @@ def quantise(x: F32) -> tuple[I8, F32]:
     if (amax >= 0x7F800000).any():
         raise ValueError("NaN or infinity")
     scale = amax.view(np.float32) / F(127.0)
-    safe = np.where(scale == 0, F(1), scale)[..., None]
+    safe = np.where(scale == 0, F(1), scale)[..., None].astype(np.float32)
     codes = np.clip(round_even(sub / safe), F(-127), F(127))
     codes = np.where(scale[..., None] == 0, F(0), codes)
     return codes.astype(np.int8).reshape(x.shape), scale
@@ -60,10 +60,11 @@ def decode_q4_k(data: U8, columns: int) -> Decoded:
 
 
 def decode_q6_k(data: U8, columns: int) -> Decoded:
-    """The 6-bit scales of 16 columns are integers: they join the codes, so that one exact integer is left per sub-block."""
+    """The scales of 16 columns are integers: they join the codes, and one exact integer is left per sub-block."""
     blocks = data.reshape(-1, columns // 256, 210)
-    low, high = blocks[..., :128].reshape(*blocks.shape[:2], 2, 2, 32), blocks[..., 128:192].reshape(
-        *blocks.shape[:2], 2, 1, 32
+    low, high = (
+        blocks[..., :128].reshape(*blocks.shape[:2], 2, 2, 32),
+        blocks[..., 128:192].reshape(*blocks.shape[:2], 2, 1, 32),
     )
     nibbles = np.concatenate([low & 15, low >> 4], -2).astype(np.int64)  # (rows, blocks, halves, quarters, 32)
     pairs = (high >> np.array([0, 2, 4, 6], np.uint8)[:, None]).astype(np.int64) & 3
@@ -129,8 +130,8 @@ def from_fixed(sums: I64) -> F32:
 
 def rms_norm(x: F32, weight: F32, eps: float) -> F32:
     mean = lane_dot(x, x) / F(x.shape[-1])
-    scale = F(1.0) / np.sqrt(mean + F(eps))
-    return (x * scale[..., None]) * weight
+    scale: F32 = F(1.0) / np.sqrt(mean + F(eps))
+    return np.asarray((x * scale[..., None]) * weight)
 
 
 def rope(x: F32, position: I32, inverse_frequency: NDArray[np.float64]) -> F32:
@@ -145,11 +146,11 @@ def attend(query: F32, keys: F32, values: F32) -> F32:
     """One head: query (dim,), keys and values (positions, dim), already rounded to the cache's type."""
     dim = len(query)
     scale = F(1.0) / np.sqrt(F(dim))
-    top, total, out = F(0), F(0), np.zeros(dim, np.float32)
+    top, total, out = np.zeros((), np.float32), np.zeros((), np.float32), np.zeros(dim, np.float32)
     for start in range(0, len(keys), 64):
         k, v = keys[start : start + 64], values[start : start + 64]
         score = lane_dot(k, query[None]) * scale
-        largest = score.max()
+        largest = np.asarray(score.max())
         p = exponential(score - largest)
         padded = np.zeros(64, np.float32)
         padded[: len(p)] = p
@@ -162,9 +163,9 @@ def attend(query: F32, keys: F32, values: F32) -> F32:
         if start == 0:
             top, total, out = largest, block_total, block
             continue
-        new = max(top, largest)
+        new = np.maximum(top, largest)
         keep, take = exponential(np.array([top - new, largest - new], np.float32))
-        total = fma(block_total, take, total * keep)[()]
+        total = fma(block_total, take, total * keep)
         out = fma(block, take, out * keep)
         top = new
     return out / total
