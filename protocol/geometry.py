@@ -1,0 +1,196 @@
+"""The numbers that shape a model, read from its metadata; whatever would be computed wrongly is refused by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from protocol.errors import ModelError
+from protocol.gguf import GgufFile
+from protocol.gguf_header import shorten
+from protocol.gguf_strings import StringArray
+from protocol.messages import MAX_ENTRIES_PER_ROW
+
+ARCHITECTURES = ("qwen3moe",)
+"""What can be computed."""
+
+EMBEDDING = "token_embd.weight"
+HEAD = "output.weight"
+
+_MAX_NUMBER = 2**31 - 1  # positions and ids are int32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Geometry:
+    """One model's sizes and constants, consistent with each other; `layout` compares them with the tensors."""
+
+    architecture: str
+    layers: int
+    width: int
+    """Columns of an activation row."""
+    heads: int
+    kv_heads: int
+    head_dim: int
+    """Columns of one head, of queries, keys and values alike; even."""
+    experts: int
+    """Of each layer."""
+    experts_used: int
+    """Experts that the router chooses for each row."""
+    expert_width: int
+    """Rows of an expert's gate and up."""
+    vocabulary: int
+    context: int
+    """Positions the model was made for."""
+    rope_base: float
+    norm_eps: float
+    normalise_weights: bool
+    """Whether the weights of the chosen experts are scaled to a sum of 1."""
+    tied_head: bool
+    """Whether the embedding serves as the head too."""
+
+    @classmethod
+    def of(cls, gguf: GgufFile) -> Self:
+        """Read and check. ModelError names the key, what was found and what was expected."""
+        _refuse_unless_trivial(gguf, "split.count", (0, 1))  # first: what else is missing lies in the other files
+        _refuse_unless_trivial(gguf, "general.type", ("model",))
+        keys = _Keys(gguf)
+        width, heads = keys.size("embedding_length"), keys.size("attention.head_count")
+        geometry = cls(
+            architecture=keys.architecture,
+            layers=keys.size("block_count"),
+            width=width,
+            heads=heads,
+            kv_heads=keys.size("attention.head_count_kv", heads),
+            head_dim=keys.size("attention.key_length", width // heads),
+            experts=keys.size("expert_count"),
+            experts_used=keys.size("expert_used_count"),
+            expert_width=keys.size("expert_feed_forward_length"),
+            vocabulary=_vocabulary(gguf),
+            context=keys.size("context_length"),
+            rope_base=keys.positive("rope.freq_base", 10_000.0),
+            norm_eps=keys.positive("attention.layer_norm_rms_epsilon"),
+            normalise_weights=True,
+            tied_head=HEAD not in gguf.tensors,
+        )
+        geometry._check(gguf)
+        for name, trivial in _trivial(geometry).items():
+            _refuse_unless_trivial(gguf, f"{keys.architecture}.{name}", trivial)
+        return geometry
+
+    def handshake(self) -> dict[str, int]:
+        """The numbers that a holder of experts must agree with."""
+        return {
+            "layers": self.layers,
+            "experts": self.experts,
+            "width": self.width,
+            "expert_width": self.expert_width,
+        }
+
+    def _check(self, gguf: GgufFile) -> None:
+        for wrong, problem in (
+            (self.experts_used > self.experts, f"{self.experts_used} experts used of {self.experts}"),
+            (
+                self.experts_used > MAX_ENTRIES_PER_ROW,
+                f"{self.experts_used} experts used, expected at most {MAX_ENTRIES_PER_ROW}",
+            ),
+            (self.heads % self.kv_heads, f"{self.heads} heads are no multiple of {self.kv_heads} key-value heads"),
+            (self.head_dim % 2, f"a head of {self.head_dim} columns, expected an even number"),
+            # Each layer has tensors of its own: bounds everything that is built per layer from here on.
+            (self.layers > len(gguf.tensors), f"{self.layers} layers stated, but only {len(gguf.tensors)} tensors"),
+        ):
+            if wrong:
+                raise ModelError(f"{gguf.path}: {problem}")
+
+
+def _trivial(geometry: Geometry) -> Mapping[str, tuple[Any, ...]]:
+    """Keys whose effect is not computed, each with the values that have none."""
+    return {
+        "vocab_size": (geometry.vocabulary,),
+        "leading_dense_block_count": (0,),
+        "expert_shared_count": (0,),
+        "expert_shared_feed_forward_length": (0,),
+        "expert_group_count": (0, 1),
+        "expert_group_used_count": (0, 1),
+        "expert_weights_scale": (0, 1),
+        "expert_weights_norm": (True,),
+        "expert_gating_func": (0, 1),  # unset, softmax
+        "interleave_moe_layer_step": (0, 1),
+        "moe_every_n_layers": (0, 1),
+        "nextn_predict_layers": (0,),
+        "attention.value_length": (geometry.head_dim,),
+        "attention.scale": (0, float(np.float32(geometry.head_dim**-0.5))),
+        "attention.causal": (True,),
+        "attention.sliding_window": (0,),
+        "attention.clamp_kqv": (0,),
+        "attention.max_alibi_bias": (0,),
+        "attn_logit_softcapping": (0,),
+        "final_logit_softcapping": (0,),
+        "router_logit_softcapping": (0,),
+        "logit_scale": (0, 1),
+        "residual_scale": (0, 1),
+        "embedding_scale": (0, 1),
+        "use_parallel_residual": (False,),
+        "rope.dimension_count": (geometry.head_dim,),
+        "rope.dimension_sections": (),
+        "rope.scale_linear": (0, 1),
+        "rope.scaling.type": ("none",),
+        "rope.scaling.factor": (0, 1),
+        "rope.scaling.attn_factor": (0, 1),
+    }
+
+
+class _Keys:
+    """The metadata of one supported architecture."""
+
+    def __init__(self, gguf: GgufFile) -> None:
+        self._gguf = gguf
+        self.architecture = gguf.text("general.architecture")
+        if self.architecture not in ARCHITECTURES:
+            raise ModelError(
+                f"{gguf.path}: architecture {shorten(self.architecture)} is not supported; "
+                f"supported: {', '.join(ARCHITECTURES)}"
+            )
+
+    def size(self, name: str, default: int | None = None) -> int:
+        """An integer of at least 1. A default of 0 is none: what it was derived from makes no sense."""
+        key = f"{self.architecture}.{name}"
+        if default and key not in self._gguf.metadata:
+            return default
+        found = self._gguf.integer(key)
+        if not 1 <= found <= _MAX_NUMBER:
+            raise ModelError(f"{self._gguf.path}: {key!r} is {found}, expected 1 to {_MAX_NUMBER}")
+        return found
+
+    def positive(self, name: str, default: float | None = None) -> float:
+        key = f"{self.architecture}.{name}"
+        if default is not None and key not in self._gguf.metadata:
+            return default
+        found = self._gguf.number(key)
+        if not (math.isfinite(found) and found > 0):
+            raise ModelError(f"{self._gguf.path}: {key!r} is {found}, expected a number above 0")
+        return found
+
+
+def _refuse_unless_trivial(gguf: GgufFile, key: str, trivial: tuple[Any, ...]) -> None:
+    found = gguf.metadata.get(key)
+    scalar = isinstance(found, (bool, int, float, str))
+    if found is None or (scalar and found in trivial):
+        return
+    value = (shorten(found) if isinstance(found, str) else found) if scalar else "an array"
+    expected = f"expected {' or '.join(map(str, trivial))}" if trivial else "expected none"
+    raise ModelError(f"{gguf.path}: {key!r} is {value}, which is not supported yet; {expected}")
+
+
+def _vocabulary(gguf: GgufFile) -> int:
+    """Rows of the embedding, the same as the tokenizer's tokens where the file has them."""
+    shape = gguf.tensor(EMBEDDING).shape
+    if len(shape) != 2:
+        raise ModelError(f"{gguf.path}: tensor {EMBEDDING!r} has shape {shape}, expected (width, vocabulary)")
+    tokens = gguf.metadata.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, StringArray) and len(tokens) != shape[1]:
+        raise ModelError(f"{gguf.path}: {len(tokens)} tokens, but tensor {EMBEDDING!r} has {shape[1]} rows")
+    return shape[1]

@@ -1,0 +1,203 @@
+"""Where a model's weights lie: experts as slices of the file's tensors, and the dense tensors that must be there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from protocol.errors import ModelError
+from protocol.geometry import EMBEDDING, HEAD, Geometry
+from protocol.gguf import GgufFile, TensorInfo
+from protocol.gguf_header import shorten
+from protocol.quant_types import RUNNABLE, TensorType, runnable_names
+
+ROLES = ("gate", "up", "down")
+"""The three matrices of an expert, in the order in which they are checked and hashed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleTensor:
+    """One matrix of every expert of one layer: expert e is at `offset + e * expert_bytes`."""
+
+    tensor: str
+    file: str
+    """The file's name without its folder."""
+    offset: int
+    """Of expert 0, from the start of the file."""
+    expert_bytes: int
+    type: TensorType
+    rows: int
+    columns: int
+
+    def check(self, gguf: GgufFile, experts: int) -> None:
+        """ModelError unless `gguf` has the tensor exactly as stated here, for `experts` experts and inside the file."""
+        found = gguf.tensor(self.tensor)
+        where = f"{gguf.path}: tensor {self.tensor!r}"
+        if found.type != self.type:
+            raise ModelError(f"{where} has type {found.type.name}, expected {self.type.name}")
+        _check_shape(gguf, found, (self.columns, self.rows, experts))
+        if found.bytes != self.expert_bytes * experts:
+            raise ModelError(
+                f"{where} has {found.bytes} bytes, expected {self.expert_bytes * experts} "
+                f"({self.expert_bytes} for each of {experts} experts)"
+            )
+        if found.offset != self.offset:
+            raise ModelError(f"{where} starts at {found.offset}, expected {self.offset}")
+        if found.offset + found.bytes > gguf.file.size:
+            raise ModelError(
+                f"{where} ends at {found.offset + found.bytes}, expected at most {gguf.file.size}, the file's size: "
+                "was it truncated?"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerExperts:
+    """The experts of one layer."""
+
+    gate: RoleTensor
+    up: RoleTensor
+    down: RoleTensor
+
+    @property
+    def roles(self) -> tuple[RoleTensor, RoleTensor, RoleTensor]:
+        """Gate, up, down."""
+        return self.gate, self.up, self.down
+
+    @property
+    def blob_bytes(self) -> int:
+        """Bytes of all three matrices of one expert."""
+        return sum(role.expert_bytes for role in self.roles)
+
+    @property
+    def quantised_input(self) -> bool:
+        """Whether activations travel as int8: neither gate nor up is a float type."""
+        return not (self.gate.type.is_float or self.up.type.is_float)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertLayout:
+    """Every expert of a model."""
+
+    layers: tuple[LayerExperts, ...]
+    experts: int
+    """Of each layer."""
+    width: int
+    """Columns of gate and up, rows of down."""
+    expert_width: int
+    """Rows of gate and up, columns of down."""
+
+    @classmethod
+    def of(cls, gguf: GgufFile, geometry: Geometry) -> Self:
+        """Find all experts. ModelError names tensor, file and both values if one is missing or cannot be computed."""
+        layers = tuple(
+            LayerExperts(**{role: _role_tensor(gguf, geometry, layer, role) for role in ROLES})
+            for layer in range(geometry.layers)
+        )
+        layout = cls(layers=layers, experts=geometry.experts, width=geometry.width, expert_width=geometry.expert_width)
+        layout.check(gguf)
+        return layout
+
+    def check(self, gguf: GgufFile) -> None:
+        """ModelError for the first tensor of `gguf` that differs from this layout: another model, or damaged."""
+        for role in self.role_tensors():
+            role.check(gguf, self.experts)
+
+    def role_tensors(self) -> Iterator[RoleTensor]:
+        """Layer by layer: gate, up, down."""
+        for layer in self.layers:
+            yield from layer.roles
+
+    @property
+    def largest_blob(self) -> int:
+        """Bytes of the largest expert."""
+        return max(layer.blob_bytes for layer in self.layers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseTensor:
+    """A tensor that every row passes through, as it is expected. Vectors (norms) are F32."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Columns first, as in the file."""
+
+
+def expert_tensor(layer: int, role: str) -> str:
+    """The name of the tensor with one matrix of each of a layer's experts."""
+    return f"blk.{layer}.ffn_{role}_exps.weight"
+
+
+def dense_tensors(geometry: Geometry) -> tuple[DenseTensor, ...]:
+    """All tensors but the experts, in the order in which a row meets them."""
+    width, head_dim = geometry.width, geometry.head_dim
+    queries, keys = geometry.heads * head_dim, geometry.kv_heads * head_dim
+    of_layer = {
+        "attn_norm": (width,),
+        "attn_q": (width, queries),
+        "attn_k": (width, keys),
+        "attn_v": (width, keys),
+        "attn_q_norm": (head_dim,),
+        "attn_k_norm": (head_dim,),
+        "attn_output": (queries, width),
+        "ffn_norm": (width,),
+        "ffn_gate_inp": (width, geometry.experts),
+    }
+    shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (width, geometry.vocabulary)}
+    for layer in range(geometry.layers):
+        shapes |= {f"blk.{layer}.{name}.weight": shape for name, shape in of_layer.items()}
+    shapes["output_norm.weight"] = (width,)
+    if not geometry.tied_head:
+        shapes[HEAD] = (width, geometry.vocabulary)
+    return tuple(DenseTensor(name=name, shape=shape) for name, shape in shapes.items())
+
+
+def check_dense(gguf: GgufFile, geometry: Geometry) -> None:
+    """ModelError unless every dense tensor is there, of its shape and a computable type, and no tensor is left over."""
+    dense = dense_tensors(geometry)
+    for expected in dense:
+        found = gguf.tensor(expected.name)
+        _check_shape(gguf, found, expected.shape)
+        if len(expected.shape) > 1:
+            _check_runnable(gguf, found)
+        elif found.type != TensorType.F32:
+            raise ModelError(f"{gguf.path}: tensor {found.name!r} has type {found.type.name}, expected F32")
+    experts = {expert_tensor(layer, role) for layer in range(geometry.layers) for role in ROLES}
+    if left_over := sorted(gguf.tensors.keys() - experts - {tensor.name for tensor in dense}):
+        raise ModelError(
+            f"{gguf.path}: tensor {shorten(left_over[0])} is not supported yet for {geometry.architecture}; "
+            f"{len(left_over)} such tensors found, expected none"
+        )
+
+
+def _role_tensor(gguf: GgufFile, geometry: Geometry, layer: int, role: str) -> RoleTensor:
+    found = gguf.tensor(expert_tensor(layer, role))
+    _check_runnable(gguf, found)
+    columns, rows = geometry.width, geometry.expert_width
+    if role == "down":
+        columns, rows = rows, columns
+    _check_shape(gguf, found, (columns, rows, geometry.experts))
+    return RoleTensor(
+        tensor=found.name,
+        file=gguf.path.name,
+        offset=found.offset,
+        expert_bytes=found.type.row_bytes(columns) * rows,
+        type=found.type,
+        rows=rows,
+        columns=columns,
+    )
+
+
+def _check_runnable(gguf: GgufFile, found: TensorInfo) -> None:
+    if found.type not in RUNNABLE:
+        raise ModelError(
+            f"{gguf.path}: tensor {found.name!r} has type {found.type.name}, which is not supported yet; "
+            f"supported: {runnable_names()}"
+        )
+
+
+def _check_shape(gguf: GgufFile, found: TensorInfo, expected: tuple[int, ...]) -> None:
+    if found.shape != expected:
+        raise ModelError(
+            f"{gguf.path}: tensor {found.name!r} has shape {found.shape}, expected {expected} (columns first)"
+        )

@@ -1,0 +1,35 @@
+"""What tests of every folder share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import moe_models
+import pytest
+from hypothesis import settings
+
+# Machines of any speed and load run these tests: an example that takes long is no failure.
+settings.register_profile("expertmesh", deadline=None)
+settings.load_profile("expertmesh")
+
+DEMO_MODEL = Path(__file__).parents[1] / "configs" / "demo-moe-q4_k_m.gguf"
+
+
+@pytest.fixture(scope="session")
+def mini_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Gives the file of a model of tests/data/mini.json by its name, written once in a session."""
+    folder = tmp_path_factory.mktemp("mini-models")
+    return lambda name: moe_models.mini_model(name, folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of four layers in Q8_0, of a few megabytes."""
+    return moe_models.tiny_model(tmp_path_factory.mktemp("tiny-model"))
+
+
+@pytest.fixture(scope="session")
+def demo_model() -> Path:
+    """The trained model that comes with the project."""
+    return DEMO_MODEL

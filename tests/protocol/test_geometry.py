@@ -1,0 +1,197 @@
+"""Reading the numbers of a model: defaults, contradictions, and everything that would be computed wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf_bytes import F32, I64, U64, Raw, RawTensor, moe_bytes
+
+from protocol.errors import ModelError
+from protocol.geometry import Geometry
+from protocol.gguf import GgufFile
+
+Read = Callable[..., Geometry]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """The geometry of a sound small model with some keys (and tensors) replaced."""
+
+    def read(metadata: dict[str, Any] | None = None, tensors: dict[str, RawTensor | None] | None = None) -> Geometry:
+        path = tmp_path / "model.gguf"
+        path.write_bytes(moe_bytes(metadata, tensors))
+        with GgufFile.open(path) as gguf:
+            return Geometry.of(gguf)
+
+    return read
+
+
+def test_a_sound_model(read: Read) -> None:
+    geometry = read()
+    assert geometry == Geometry(
+        architecture="qwen3moe",
+        layers=2,
+        width=64,
+        heads=4,
+        kv_heads=2,
+        head_dim=32,
+        experts=4,
+        experts_used=2,
+        expert_width=96,
+        vocabulary=5,
+        context=128,
+        rope_base=1e6,
+        norm_eps=float(np.float32(1e-6)),
+        normalise_weights=True,
+        tied_head=False,
+    )
+    assert geometry.handshake() == {"layers": 2, "experts": 4, "width": 64, "expert_width": 96}
+
+
+def test_the_demo_model(demo_model: Path) -> None:
+    with GgufFile.open(demo_model) as gguf:
+        geometry = Geometry.of(gguf)
+    assert (geometry.layers, geometry.experts, geometry.experts_used, geometry.vocabulary) == (6, 16, 4, 4096)
+
+
+def test_defaults(read: Read) -> None:
+    left_out = ["attention.key_length", "attention.value_length", "attention.head_count_kv", "rope.freq_base"]
+    geometry = read({f"qwen3moe.{name}": None for name in left_out})
+    assert (geometry.head_dim, geometry.kv_heads, geometry.rope_base) == (16, 4, 10_000.0)
+
+
+def test_without_a_head_the_embedding_serves(read: Read) -> None:
+    assert read(tensors={"output.weight": None}).tied_head
+
+
+def test_without_a_tokenizer_the_embedding_counts(read: Read) -> None:
+    assert read({"tokenizer.ggml.tokens": None}).vocabulary == 5
+
+
+@pytest.mark.parametrize("found", ["llama", "qwen3", "\x1b[31m", ""])
+def test_other_architectures_are_refused_with_those_supported(read: Read, found: str) -> None:
+    with pytest.raises(
+        ModelError, match=r"model\.gguf: architecture .* is not supported; supported: qwen3moe"
+    ) as caught:
+        read({"general.architecture": found})
+    assert repr(found) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "block_count",
+        "context_length",
+        "embedding_length",
+        "attention.head_count",
+        "attention.layer_norm_rms_epsilon",
+        "expert_count",
+        "expert_used_count",
+        "expert_feed_forward_length",
+    ],
+)
+def test_missing_keys_are_named(read: Read, name: str) -> None:
+    with pytest.raises(ModelError, match=rf"model\.gguf: key 'qwen3moe\.{name}' is missing"):
+        read({f"qwen3moe.{name}": None})
+
+
+def test_missing_architecture(read: Read) -> None:
+    with pytest.raises(ModelError, match=r"key 'general\.architecture' is missing"):
+        read({"general.architecture": None})
+
+
+@pytest.mark.parametrize("name", ["block_count", "embedding_length", "attention.key_length", "expert_count"])
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (0, "is 0, expected 1 to 2147483647"),
+        (Raw(I64, b"\xff" * 8), "is -1, expected 1 to"),
+        (Raw(U64, b"\xff" * 8), "is 18446744073709551615, expected 1 to"),
+        ("4", "is the string '4', expected an integer"),
+        (True, "is bool True, expected an integer"),
+        (2.0, r"is float 2\.0, expected an integer"),
+        ([2, 2], "is an array, expected an integer"),
+    ],
+)
+def test_bad_sizes(read: Read, name: str, found: object, message: str) -> None:
+    with pytest.raises(ModelError, match=rf"'qwen3moe\.{name}' {message}"):
+        read({f"qwen3moe.{name}": found})
+
+
+@pytest.mark.parametrize("name", ["rope.freq_base", "attention.layer_norm_rms_epsilon"])
+@pytest.mark.parametrize("found", [0.0, -1.0, float("nan"), float("inf")])
+def test_bad_constants(read: Read, name: str, found: float) -> None:
+    with pytest.raises(ModelError, match=rf"'qwen3moe\.{name}' is {found}, expected a number above 0"):
+        read({f"qwen3moe.{name}": found})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"expert_used_count": 5}, "5 experts used of 4"),
+        ({"expert_used_count": 32, "expert_count": 64}, "32 experts used, expected at most 31"),
+        ({"attention.head_count_kv": 3}, "4 heads are no multiple of 3 key-value heads"),
+        ({"attention.key_length": 31, "attention.value_length": 31}, "a head of 31 columns, expected an even number"),
+        (
+            {"attention.key_length": None, "attention.head_count": 128},
+            r"key 'qwen3moe\.attention\.key_length' is missing",
+        ),
+        ({"block_count": 2**31 - 1}, "2147483647 layers stated, but only 27 tensors"),
+    ],
+)
+def test_contradictions(read: Read, changes: dict[str, int], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        read({f"qwen3moe.{name}": found for name, found in changes.items()})
+
+
+def test_vocabulary_must_fit_the_embedding(read: Read) -> None:
+    with pytest.raises(ModelError, match=r"2 tokens, but tensor 'token_embd\.weight' has 5 rows"):
+        read({"tokenizer.ggml.tokens": ["a", "b"]})
+    with pytest.raises(ModelError, match=r"has shape \(64,\), expected \(width, vocabulary\)"):
+        read(tensors={"token_embd.weight": RawTensor(name="token_embd.weight", shape=(64,))})
+    with pytest.raises(ModelError, match=r"tensor 'token_embd\.weight' is missing"):
+        read(tensors={"token_embd.weight": None})
+
+
+NOT_SUPPORTED: list[tuple[str, Any, Any]] = [
+    # key, a value without effect, a value that would have one
+    ("general.type", "model", "adapter"),
+    ("split.count", 1, 3),
+    ("qwen3moe.vocab_size", 5, 6),
+    ("qwen3moe.leading_dense_block_count", 0, 1),
+    ("qwen3moe.expert_shared_count", 0, 1),
+    ("qwen3moe.expert_weights_scale", 1.0, 2.5),
+    ("qwen3moe.expert_weights_norm", True, False),
+    ("qwen3moe.expert_gating_func", 1, 2),
+    ("qwen3moe.expert_group_count", 1, 8),
+    ("qwen3moe.attention.value_length", 32, 16),
+    ("qwen3moe.attention.scale", Raw(F32, b"\xf3\x04\x35\x3e"), 0.5),
+    ("qwen3moe.attention.sliding_window", 0, 4096),
+    ("qwen3moe.attention.causal", True, False),
+    ("qwen3moe.final_logit_softcapping", 0.0, 30.0),
+    ("qwen3moe.rope.dimension_count", 32, 16),
+    ("qwen3moe.rope.dimension_sections", None, [1, 2, 3]),
+    ("qwen3moe.rope.scaling.type", "none", "yarn"),
+    ("qwen3moe.rope.scaling.factor", 1.0, 4.0),
+]
+
+
+@pytest.mark.parametrize(("key", "harmless", "harmful"), NOT_SUPPORTED, ids=[key for key, *_ in NOT_SUPPORTED])
+def test_what_would_be_computed_wrongly_is_refused_by_name(read: Read, key: str, harmless: Any, harmful: Any) -> None:
+    assert read({key: harmless}) == read()
+    with pytest.raises(ModelError, match=rf"model\.gguf: '{key}' is .* which is not supported yet; expected"):
+        read({key: harmful})
+
+
+def test_an_array_where_a_number_is_expected_is_refused(read: Read) -> None:
+    with pytest.raises(ModelError, match=r"'qwen3moe\.attention\.sliding_window' is an array, .* expected 0"):
+        read({"qwen3moe.attention.sliding_window": [0, 0]})
+
+
+def test_one_file_of_several_is_named_as_such_whatever_it_lacks(read: Read) -> None:
+    with pytest.raises(ModelError, match=r"'split\.count' is 3, which is not supported yet; expected 0 or 1"):
+        read({"split.count": 3, "general.architecture": None}, {"token_embd.weight": None})

@@ -1,0 +1,181 @@
+"""Opening GGUF files: sound ones of every kind, and each way in which a header can be wrong."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf_bytes as raw
+import numpy as np
+import pytest
+from gguf import GGUFReader
+from gguf_bytes import Raw, RawTensor
+
+from protocol.errors import ModelError
+from protocol.gguf import GgufFile
+from protocol.quant_types import TensorType
+
+Write = Callable[[bytes], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Puts bytes into a file called model.gguf and gives its path."""
+
+    def write(content: bytes) -> Path:
+        path = tmp_path / "model.gguf"
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_both_versions_open(write: Write, version: int) -> None:
+    with GgufFile.open(write(raw.gguf_bytes({"a": 1}, [RawTensor(name="t")], version=version))) as gguf:
+        assert (gguf.version, gguf.alignment, dict(gguf.metadata)) == (version, 32, {"a": 1})
+        assert list(gguf.tensors) == ["t"]
+
+
+SCALARS: list[tuple[Any, Any]] = [
+    (Raw(raw.U8, b"\xff"), 255),
+    (Raw(raw.I8, b"\xff"), -1),
+    (Raw(raw.U16, b"\xff\xff"), 65535),
+    (Raw(raw.I16, b"\xfe\xff"), -2),
+    (Raw(raw.U32, b"\xff" * 4), 2**32 - 1),
+    (Raw(raw.I32, b"\xff" * 4), -1),
+    (Raw(raw.F32, struct.pack("<f", 1.5)), 1.5),
+    (Raw(raw.BOOL, b"\x01"), True),
+    (Raw(raw.BOOL, b"\x00"), False),
+    (Raw(raw.STRING, raw.string("é\0🙂")), "é\0🙂"),
+    (Raw(raw.U64, b"\xff" * 8), 2**64 - 1),
+    (Raw(raw.I64, b"\xff" * 8), -1),
+    (Raw(raw.F64, struct.pack("<d", 0.1)), 0.1),
+]
+
+
+@pytest.mark.parametrize(("stored", "expected"), SCALARS)
+def test_scalars(write: Write, stored: Raw, expected: object) -> None:
+    with GgufFile.open(write(raw.gguf_bytes({"key": stored}))) as gguf:
+        assert gguf.metadata["key"] == expected
+        assert type(gguf.metadata["key"]) is type(expected)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f4", "?", "<u8", "<i8", "<f8"])
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_number_arrays(write: Write, dtype: str, count: int) -> None:
+    expected = np.ones(count, dtype)
+    kind = ["u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f4", "?", "", "", "<u8", "<i8", "<f8"].index(dtype)
+    stored = Raw(raw.ARRAY, struct.pack("<IQ", kind, count) + expected.tobytes())
+    with GgufFile.open(write(raw.gguf_bytes({"key": stored, "after": 7}))) as gguf:
+        found = gguf.metadata["key"]
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == expected.dtype
+        assert not found.flags.writeable
+        assert gguf.metadata["after"] == 7
+
+
+def test_string_arrays_are_sequences(write: Write) -> None:
+    texts = ["", "Ġthe", "🙂", "a\0b"]
+    with GgufFile.open(write(raw.gguf_bytes({"texts": texts, "none": [], "after": 1}))) as gguf:
+        found = gguf.metadata["texts"]
+        assert list(found) == texts
+        assert (len(found), found[1], found[-1], found[1:3]) == (4, "Ġthe", "a\0b", ["Ġthe", "🙂"])
+        assert "🙂" in found
+        with pytest.raises(IndexError):
+            found[4]
+        assert gguf.metadata["after"] == 1
+
+
+def test_an_empty_string_array(write: Write) -> None:
+    stored = Raw(raw.ARRAY, struct.pack("<IQ", raw.STRING, 0))
+    with GgufFile.open(write(raw.gguf_bytes({"none": stored}))) as gguf:
+        assert list(gguf.metadata["none"]) == []
+
+
+def test_a_string_that_is_not_utf8_is_refused_when_read_and_only_it(write: Write) -> None:
+    stored = Raw(raw.ARRAY, struct.pack("<IQ", raw.STRING, 2) + raw.string("fine") + raw.string(b"\xff\xfe"))
+    with GgufFile.open(write(raw.gguf_bytes({"key": stored}))) as gguf:
+        assert gguf.metadata["key"][0] == "fine"
+        for read in (list, lambda found: found[1]):
+            with pytest.raises(ModelError, match=r"model\.gguf: 'key'\[1\] is not UTF-8: b'\\xff\\xfe'"):
+                read(gguf.metadata["key"])
+
+
+def test_tensor_data_is_a_view_of_the_mapping(write: Write) -> None:
+    tensors = [RawTensor(name="a", shape=(32, 3), type=TensorType.Q8_0), RawTensor(name="b", shape=(5,))]
+    content = raw.gguf_bytes({}, tensors)
+    with GgufFile.open(write(content)) as gguf:
+        for tensor in gguf.tensors.values():
+            data = gguf.tensor_data(tensor.name)
+            assert data.tobytes() == content[tensor.offset : tensor.offset + tensor.bytes]
+            assert np.shares_memory(data, gguf.file.data)
+            assert not data.flags.writeable
+            assert tensor.offset % gguf.alignment == 0
+        assert (gguf.tensors["a"].bytes, gguf.tensors["b"].bytes) == (102, 20)
+        with pytest.raises(ModelError, match=r"model\.gguf: tensor 'c' is missing"):
+            gguf.tensor_data("c")
+
+
+def test_views_outlive_the_file(write: Write) -> None:
+    gguf = GgufFile.open(write(raw.gguf_bytes({"texts": ["x"]}, [RawTensor(name="a", shape=(4,))])))
+    data, texts = gguf.tensor_data("a"), gguf.metadata["texts"]
+    gguf.close()
+    assert (data[1], texts[0]) == (1, "x")
+
+
+def test_an_alignment_of_its_own(write: Write) -> None:
+    tensors = [RawTensor(name="a", shape=(3,)), RawTensor(name="b", shape=(3,))]
+    with GgufFile.open(write(raw.gguf_bytes({"general.alignment": 256}, tensors, alignment=256))) as gguf:
+        assert gguf.alignment == 256
+        assert gguf.tensors["b"].offset - gguf.tensors["a"].offset == 256
+
+
+def test_typed_values(write: Write) -> None:
+    with GgufFile.open(write(raw.gguf_bytes({"s": "x", "i": 3, "f": 0.5, "b": True, "a": [1, 2]}))) as gguf:
+        assert (gguf.text("s"), gguf.integer("i"), gguf.number("f"), gguf.flag("b")) == ("x", 3, 0.5, True)
+        assert type(gguf.number("i")) is float
+        assert (gguf.text("none", None), gguf.integer("none", 4), gguf.flag("none", False)) == (None, 4, False)
+        for read, key, message in [
+            (gguf.text, "none", "key 'none' is missing"),
+            (gguf.number, "none", "key 'none' is missing"),
+            (gguf.text, "i", "key 'i' is int 3, expected a string"),
+            (gguf.integer, "b", "key 'b' is bool True, expected an integer"),
+            (gguf.integer, "f", "key 'f' is float 0.5, expected an integer"),
+            (gguf.number, "s", "key 's' is the string 'x', expected a number"),
+            (gguf.flag, "a", "key 'a' is an array, expected a bool"),
+        ]:
+            with pytest.raises(ModelError, match=message):
+                read(key)
+
+
+@pytest.mark.parametrize("name", ["f32", "q8_0", "q4_k"])
+def test_the_same_as_the_reference_reader(mini_model: Callable[[str], Path], name: str) -> None:
+    reference = GGUFReader(mini_model(name))
+    with GgufFile.open(mini_model(name)) as gguf:
+        assert list(gguf.metadata) == [key for key in reference.fields if not key.startswith("GGUF.")]
+        for key, found in gguf.metadata.items():
+            assert (found if isinstance(found, str | int | float) else list(found)) == reference.fields[key].contents()
+        assert [t.name for t in reference.tensors] == list(gguf.tensors)
+        for tensor in reference.tensors:
+            found = gguf.tensors[tensor.name]
+            assert found.shape == tuple(tensor.shape)
+            assert found.type.name == tensor.tensor_type.name
+            assert found.offset == tensor.data_offset
+            assert gguf.tensor_data(tensor.name).tobytes() == tensor.data.tobytes()
+
+
+def test_a_vocabulary_of_150_000_opens_fast(write: Write) -> None:
+    count = 151_936
+    tokens, merges = [f"Ġtoken{i}" for i in range(count)], [f"Ġa{i} b{i}" for i in range(count)]
+    path = write(raw.gguf_bytes({"tokens": tokens, "types": [1] * count, "merges": merges}))
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        with GgufFile.open(path) as gguf:
+            seconds.append(time.perf_counter() - start)
+            assert gguf.metadata["merges"][-1] == merges[-1]
+    assert min(seconds) < 0.5
