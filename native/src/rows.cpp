@@ -78,6 +78,13 @@ void bind_rows(nb::module_ &m) {
             nb::arg("codes").noconvert(), nb::arg("scales").noconvert())
         .def_prop_ro("count", &Rows::count)
         .def_prop_ro("columns", &Rows::columns)
+        .def("values",
+             [](nb::handle self) {
+                 Rows &rows = nb::cast<Rows &>(self);
+                 expect(rows.has_values(), "rows: made from codes, they hold no fp32 values");
+                 size_t n = (size_t)rows.count(), c = (size_t)rows.columns();
+                 return nb::ndarray<nb::numpy, const float>(rows.values(), {n, c}, self);
+             })
         .def("quantise", [](nb::handle self) {
             Rows &rows = nb::cast<Rows &>(self);
             {

@@ -18,6 +18,7 @@ class Rows {
     bool can_quantise() const { return columns_ % 32 == 0; }
     void quantise(); // once; throws NonFinite
     Act act(long row) const;
+    const float *values() const { return values_.data(); }
     const int8_t *codes() const { return codes_.data(); }
     const float *scales() const { return scales_.data(); }
 

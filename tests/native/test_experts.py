@@ -87,6 +87,9 @@ def test_quantised_rows_from_the_wire_give_the_same_bits() -> None:
     rng = np.random.default_rng(9)
     layer, rows = Layer((12, 12, 14)), native.Rows(rng.standard_normal((2, WIDTH)).astype(np.float32))
     codes, scales = (np.array(a) for a in rows.quantise())
+    with pytest.raises(ValueError, match="no fp32 values"):
+        native.Rows.quantised(codes, scales).values()
+    np.testing.assert_array_equal(native.Rows(rows.values()).quantise()[0], codes)
     expert, row = np.array([0, 1], np.int32), np.array([0, 1], np.int32)
     answers = []
     for form in (rows, native.Rows.quantised(codes, scales)):
