@@ -24,17 +24,21 @@ std::atomic<bool> installed{false};
 // Whoever asked for the work looks at `fault` before it uses the result.
 void on_bus_error(int signal, siginfo_t *info, void *context) {
     uintptr_t address = (uintptr_t)info->si_addr;
-    for (Range &range : ranges) {
+    bool replaced = false;
+    for (Range &range : ranges) { // every watch that covers the place is told: each answers for its own results
         uintptr_t end = range.end.load(), begin = range.begin.load();
         if (address < begin || address >= end) continue;
-        uintptr_t page = address & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
-        void *put = mmap((void *)page, (size_t)sysconf(_SC_PAGESIZE), PROT_READ,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-        if (put == MAP_FAILED) break;
+        if (!replaced) {
+            uintptr_t page = address & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+            void *put = mmap((void *)page, (size_t)sysconf(_SC_PAGESIZE), PROT_READ,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+            if (put == MAP_FAILED) break;
+            replaced = true;
+        }
         int64_t none = -1;
         range.fault.compare_exchange_strong(none, (int64_t)(address - begin));
-        return;
     }
+    if (replaced) return;
     if (previous.sa_flags & SA_SIGINFO)
         previous.sa_sigaction(signal, info, context);
     else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN)

@@ -46,6 +46,18 @@ def test_a_shrunk_file_is_remembered_by_offset(tmp_path: Path) -> None:
     assert watch.fault() // PAGE >= 3  # what was seen stays known
 
 
+def test_every_watch_of_the_place_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(4 * PAGE))
+    data = mapped(path)
+    watches = [native.Watch(data), native.Watch(data[PAGE:]), native.Watch(data[: PAGE // 2])]
+    os.truncate(path, 2 * PAGE)
+    touch(data, PAGE // 4)
+    assert watches[0].fault() // PAGE >= 2
+    assert watches[1].fault() == watches[0].fault() - PAGE
+    assert watches[2].fault() == -1
+
+
 def test_watches_are_reused_after_they_close(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(bytes(PAGE))
