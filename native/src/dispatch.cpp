@@ -12,19 +12,16 @@
 
 namespace {
 
-bool runs_here(const Kernels &k) {
-    std::string name = k.name;
 #ifdef EXPERTMESH_X86
+bool runs_here(const Kernels &k) {
     __builtin_cpu_init();
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    if (name == "avx2") return avx2;
-    if (name == "avx512")
-        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512vnni");
-#endif
-    return name == "scalar";
+    if (&k == &AVX2_KERNELS) return avx2;
+    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
 }
+#endif
 
 std::vector<const Kernels *> runnable() {
     std::vector<const Kernels *> found{&SCALAR_KERNELS};
