@@ -21,14 +21,23 @@ struct EntryRange {
     long entry;
 };
 
-inline void expect(bool holds, const std::string &what) {
-    if (!holds) throw std::invalid_argument(what);
+// Literals only, so that a check that holds costs nothing; `refuse` is for texts that name values.
+inline void expect(bool holds, const char *what) {
+    if (!holds) [[unlikely]]
+        throw std::invalid_argument(what);
 }
 
+[[noreturn]] inline void refuse(const std::string &what) { throw std::invalid_argument(what); }
+
 inline void expect_equal(const char *what, size_t found, size_t expected) {
-    if (found != expected)
-        throw std::invalid_argument(std::string(what) + ": " + std::to_string(expected) + " expected, found " +
-                                    std::to_string(found));
+    if (found != expected) [[unlikely]]
+        refuse(std::string(what) + ": " + std::to_string(expected) + " expected, found " + std::to_string(found));
+}
+
+inline void expect_range(const char *what, long found, long from, long to) {
+    if (found < from || found > to) [[unlikely]]
+        refuse(std::string(what) + ": " + std::to_string(from) + " to " + std::to_string(to) + " expected, found " +
+               std::to_string(found));
 }
 
 // A new NumPy array of this shape that owns its memory.

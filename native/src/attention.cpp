@@ -24,7 +24,7 @@ class KvCache {
 
     KvCache(int layers, int capacity, int kv_heads, int head_dim, const std::string &type)
         : layers(layers), capacity(capacity), kv_heads(kv_heads), head_dim(head_dim), half(type == "f16") {
-        expect(type == "f16" || type == "f32", "type: f16 or f32 expected, found " + type);
+        if (type != "f16" && type != "f32") refuse("type: f16 or f32 expected, found " + type);
         expect(layers > 0 && capacity > 0 && kv_heads > 0 && head_dim > 0, "sizes: 1 or more expected");
         element_ = half ? 2 : 4;
         double wanted = 2.0 * layers * kv_heads * capacity * (double)head_dim * element_;
@@ -54,11 +54,8 @@ class KvCache {
         }
         expect_equal("value: rows", value.shape(0), key.shape(0));
         int n = (int)key.shape(0);
-        expect(position >= 0 && position <= stored_[layer], "position: 0 to " + std::to_string(stored_[layer]) +
-                                                                " expected (no holes), found " +
-                                                                std::to_string(position));
-        expect(n <= capacity - position, "position: capacity " + std::to_string(capacity) + " is exceeded by " +
-                                             std::to_string(n) + " rows at " + std::to_string(position));
+        expect_range("position (no holes)", position, 0, stored_[layer]);
+        expect_range("key: rows that the capacity has room for", n, 0, capacity - position);
         nb::gil_scoped_release release;
         ExactFloats exact_floats;
         for (int i = 0; i < n; i++)
@@ -181,9 +178,7 @@ void attention(Pool &pool, int layer, In<float, 3> query, std::vector<const KvCa
     for (int r = 0; r < rows; r++) {
         expect(row_cache(r) >= 0 && (size_t)row_cache(r) < caches.size(), "row_cache: out of range");
         int stored = caches[row_cache(r)]->stored(layer);
-        expect(row_position(r) >= 0 && row_position(r) < stored, "row_position: below " + std::to_string(stored) +
-                                                                     " (what is stored) expected, found " +
-                                                                     std::to_string(row_position(r)));
+        expect_range("row_position (what is stored)", row_position(r), 0, stored - 1);
     }
     nb::gil_scoped_release release;
     const int group = heads / kv_heads;

@@ -42,21 +42,26 @@ void add_sums(Out<int64_t, 2> sums, In<int32_t, 1> row, In<int64_t, 2> values) {
 }
 
 nb::object pack48(In<int64_t, 2> values) {
-    for (size_t i = 0; i < values.size(); i++)
-        if (values.data()[i] >= LIMIT_48 || values.data()[i] < -LIMIT_48) return nb::none();
+    const size_t n = values.size();
+    const int64_t *from = values.data();
+    uint64_t beyond = 0;
+    for (size_t i = 0; i < n; i++) beyond |= ((uint64_t)from[i] + LIMIT_48) >> 48;
+    if (beyond) return nb::none();
     NewArray<uint8_t> out({values.shape(0), values.shape(1), 6});
-    for (size_t i = 0; i < values.size(); i++)
-        for (int b = 0; b < 6; b++) out.data[6 * i + b] = (uint8_t)((uint64_t)values.data()[i] >> (8 * b));
+    for (size_t i = 0; i + 1 < n; i++)
+        memcpy(out.data + 6 * i, from + i, 8); // the next value covers the last two bytes
+    if (n) memcpy(out.data + 6 * (n - 1), from + n - 1, 6);
     return out.object;
 }
 
 nb::object unpack48(In<uint8_t, 3> packed) {
     expect_equal("packed: bytes per value", packed.shape(2), 6);
+    const size_t n = packed.shape(0) * packed.shape(1);
     NewArray<int64_t> out({packed.shape(0), packed.shape(1)});
-    for (size_t i = 0; i < packed.shape(0) * packed.shape(1); i++) {
-        uint64_t v = 0;
-        for (int b = 0; b < 6; b++) v |= (uint64_t)packed.data()[6 * i + b] << (8 * b + 16);
-        out.data[i] = (int64_t)v >> 16; // sign from bit 47
+    for (size_t i = 0; i < n; i++) {
+        uint64_t low = 0;
+        memcpy(&low, packed.data() + 6 * i, i + 1 < n ? 8 : 6);
+        out.data[i] = (int64_t)(low << 16) >> 16; // sign from bit 47
     }
     return out.object;
 }

@@ -44,6 +44,7 @@ PyObject *new_error(nb::module_ &m, const char *name) {
 } // namespace
 
 NB_MODULE(_kernels, m) {
+    nb::set_leak_warnings(false); // a process may end while its threads still hold objects
     non_finite_error = new_error(m, "NonFiniteError");
     entry_range_error = new_error(m, "EntryRangeError");
     nb::register_exception_translator(translate);

@@ -2,8 +2,8 @@
 
 #include <chrono>
 #include <sched.h>
-#include <stdexcept>
-#include <string>
+
+#include "arrays.h"
 
 namespace {
 
@@ -34,8 +34,7 @@ template <class Ready> bool spin_until(Ready ready) {
 } // namespace
 
 Pool::Pool(int threads) : threads_(threads) {
-    if (threads < 1 || threads > 1024)
-        throw std::invalid_argument("threads: 1 to 1024 expected, found " + std::to_string(threads));
+    expect_range("threads", threads, 1, 1024);
     for (int i = 1; i < threads; i++) workers_.emplace_back([this] { work(); });
 }
 

@@ -1,4 +1,5 @@
 // Router top-k: best logits first, ties to the lowest id; weights from exp relative to the best.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -22,8 +23,7 @@ void best_k(const float *logits, int n, int k, int32_t *ids) {
 
 nb::object route(In<float, 2> logits, int k, bool normalise) {
     size_t rows = logits.shape(0), n = logits.shape(1);
-    expect(k >= 1 && (size_t)k <= n && k <= 31,
-           "k: 1 to 31 and no more than experts expected, found " + std::to_string(k));
+    expect_range("k", k, 1, std::min<long>(31, (long)n));
     NewArray<int32_t> ids({rows, (size_t)k});
     NewArray<float> weights({rows, (size_t)k});
     {

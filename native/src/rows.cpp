@@ -1,9 +1,10 @@
 #include "rows.h"
 
-#include <cmath>
+#include <algorithm>
 #include <utility>
 
 #include "arrays.h"
+#include "exact.h"
 #include "pool.h"
 
 namespace {
@@ -20,9 +21,12 @@ Rows::Rows(const int8_t *codes, const float *scales, long count, int columns) : 
     expect(columns % 32 == 0, "codes: columns must be a multiple of 32");
     reserve_codes();
     size_t n = (size_t)count * columns;
-    for (size_t i = 0; i < n; i++) expect(codes[i] != -128, "codes: -128 is not an activation");
-    for (size_t i = 0; i < n / 32; i++)
-        expect(std::isfinite(scales[i]) && scales[i] >= 0, "scales: finite and 0 or more expected");
+    int8_t lowest = 0;
+    for (size_t i = 0; i < n; i++) lowest = codes[i] < lowest ? codes[i] : lowest;
+    expect(lowest != -128, "codes: -128 is not an activation");
+    uint32_t largest = 0; // of the bit patterns: a negative scale is larger than any
+    for (size_t i = 0; i < n / 32; i++) largest = std::max(largest, exact::bits_of(scales[i]));
+    expect(largest < 0x7f800000u, "scales: finite and 0 or more expected");
     std::copy(codes, codes + n, codes_.begin());
     std::copy(scales, scales + n / 32, scales_.begin());
     for (size_t h = 0; h < n / 16; h++) {
@@ -43,7 +47,7 @@ void Rows::reserve_codes() {
 void Rows::quantise() {
     std::lock_guard<std::mutex> lock(quantising_);
     if (quantised_) return;
-    expect(can_quantise(), "rows: columns must be a multiple of 32 to be quantised, found " + std::to_string(columns_));
+    expect(can_quantise(), "rows: columns must be a multiple of 32 to be quantised");
     ExactFloats exact_floats;
     reserve_codes();
     for (long r = 0; r < count_; r++) {

@@ -17,7 +17,7 @@ TypeFacts facts(TensorType type) {
     case TensorType::Q4_K: return {256, blocks::Q4_K_BYTES};
     case TensorType::Q6_K: return {256, blocks::Q6_K_BYTES};
     }
-    throw std::invalid_argument("type: ggml type " + std::to_string((int)type) + " has no kernel");
+    refuse("type: ggml type " + std::to_string((int)type) + " has no kernel");
 }
 
 float weight_at(TensorType type, const uint8_t *row, int i) {
@@ -55,8 +55,9 @@ float weight_at(TensorType type, const uint8_t *row, int i) {
 
 size_t row_bytes(TensorType type, int columns) {
     TypeFacts f = facts(type);
-    expect(columns > 0 && columns % f.block_columns == 0,
-           "columns: a multiple of " + std::to_string(f.block_columns) + " expected, found " + std::to_string(columns));
+    if (columns <= 0 || columns % f.block_columns)
+        refuse("columns: a multiple of " + std::to_string(f.block_columns) + " expected, found " +
+               std::to_string(columns));
     return (size_t)(columns / f.block_columns) * f.block_bytes;
 }
 
@@ -103,9 +104,7 @@ void bind_weights(nb::module_ &m) {
             "dequantise",
             [](const Weights &w, long matrix, In<int32_t, 1> rows) {
                 expect(matrix >= 0 && matrix < w.matrices, "matrix: out of range");
-                for (size_t i = 0; i < rows.shape(0); i++)
-                    expect(rows(i) >= 0 && rows(i) < w.rows,
-                           "rows: 0 to " + std::to_string(w.rows - 1) + " expected, found " + std::to_string(rows(i)));
+                for (size_t i = 0; i < rows.shape(0); i++) expect_range("rows", rows(i), 0, w.rows - 1);
                 NewArray<float> out({rows.shape(0), (size_t)w.columns});
                 {
                     nb::gil_scoped_release release;

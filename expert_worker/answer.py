@@ -1,0 +1,126 @@
+"""One RunExperts in, one answer out: pure but for the kernels."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+import native
+from protocol.errors import ExpertError
+from protocol.messages import F32, I8, I32, I64, MAX_ENTRIES_PER_ROW, U8, RunExperts, Sums, WorkFailed
+
+MAX_REASON = 2000
+"""Characters of a failure's reason."""
+
+
+class Runner(Protocol):
+    """What of a bank is needed here; see ExpertBank."""
+
+    def rows(self, layer: int, codes: I8, scales: F32, values: F32) -> native.Rows: ...
+
+    def run(
+        self,
+        layer: int,
+        rows: native.Rows,
+        entry_expert: I32,
+        entry_row: I32,
+        entry_weight: F32,
+        entry_slot: I32,
+        singles: F32,
+        sums: I64,
+    ) -> None: ...
+
+
+class Slots(NamedTuple):
+    """Where each entry's weighted row goes."""
+
+    entry_slot: I32
+    """(entries,): index into the single rows, or -1 - index into the sums."""
+    single: NDArray[np.intp]
+    """Rows with one entry, ascending."""
+    several: NDArray[np.intp]
+    """Rows with more, ascending."""
+
+
+def answer(work: RunExperts, bank: Runner, held: U8 | None, wait_us: int = 0) -> Sums | WorkFailed:
+    """Run the experts if all of them are in `held` (layers, experts), the set of the placement that `work` names.
+
+    None means that the placement is not known. `wait_us` goes into the answer.
+    """
+    began = time.perf_counter_ns()
+    try:
+        _check_held(work, held)
+        rows = bank.rows(work.layer, work.codes, work.scales, work.values)
+        slots = assign_slots(work.layer, work.entry_row, len(work.row))
+        single = np.empty((len(slots.single), rows.columns), np.float32)
+        sums = np.zeros((len(slots.several), rows.columns), np.int64)
+        bank.run(work.layer, rows, work.entry_expert, work.entry_row, work.entry_weight, slots.entry_slot, single, sums)
+    except ExpertError as error:
+        return _failed(work, error)
+    sum48, sum64 = pack(sums)
+    return Sums(
+        session=work.session,
+        step=work.step,
+        layer=work.layer,
+        attempt=work.attempt,
+        single_row=work.row[slots.single],
+        single=single,
+        sum_row=work.row[slots.several],
+        sum48=sum48,
+        sum64=sum64,
+        busy_us=(time.perf_counter_ns() - began) // 1000,
+        wait_us=wait_us,
+    )
+
+
+def assign_slots(layer: int, entry_row: I32, rows: int) -> Slots:
+    """A single row for each row with one entry, a sum for each with more; ExpertError for more than a sum holds."""
+    if rows == 1:  # most calls: one token of one conversation
+        one = len(entry_row) == 1
+        this, none = np.zeros(1, np.intp), np.empty(0, np.intp)
+        slot = np.full(len(entry_row), 0 if one else -1, np.int32)
+        return Slots(slot, this, none) if one else Slots(slot, none, this)
+    count = np.bincount(entry_row, minlength=rows)
+    if count.max() > MAX_ENTRIES_PER_ROW:
+        raise ExpertError(layer, -1, f"{count.max()} experts for one row, {MAX_ENTRIES_PER_ROW} at most expected")
+    single, several = count == 1, count > 1
+    slot = np.where(single, np.cumsum(single, dtype=np.int32) - 1, -np.cumsum(several, dtype=np.int32))
+    return Slots(slot[entry_row], np.flatnonzero(single), np.flatnonzero(several))
+
+
+def pack(sums: I64) -> tuple[U8, I64]:
+    """Sums (rows, width) as they travel: in 48 bits if all fit, else in 64; the other form has no rows."""
+    width = sums.shape[1]
+    packed = native.pack48(sums) if len(sums) else None
+    if packed is None:
+        return np.empty((0, width, 6), np.uint8), sums
+    return packed, np.empty((0, width), np.int64)
+
+
+def _check_held(work: RunExperts, held: U8 | None) -> None:
+    first = int(work.entry_expert[0])
+    if held is None:
+        raise ExpertError(work.layer, first, f"placement {work.placement} is not known here")
+    layers, experts = held.shape
+    if work.layer >= layers:
+        raise ExpertError(work.layer, -1, f"the model has layers 0 to {layers - 1}")
+    if work.entry_expert[-1] >= experts:
+        raise ExpertError(work.layer, int(work.entry_expert[-1]), f"the model has experts 0 to {experts - 1}")
+    of_entries = held[work.layer][work.entry_expert]
+    if not of_entries.all():
+        missing = int(work.entry_expert[np.flatnonzero(of_entries == 0)[0]])
+        raise ExpertError(work.layer, missing, f"not held under placement {work.placement}")
+
+
+def _failed(work: RunExperts, error: ExpertError) -> WorkFailed:
+    return WorkFailed(
+        session=work.session,
+        step=work.step,
+        layer=work.layer,
+        attempt=work.attempt,
+        expert=error.expert,
+        reason=str(error)[:MAX_REASON],
+    )

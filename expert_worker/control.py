@@ -1,0 +1,156 @@
+"""The control thread: does what the membership instructs, on a connection of its own, so it never waits for work."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+
+from expert_worker.holdings import Preparer, prepare
+from expert_worker.membership import Greet, Instruction, Membership, Prepare, SendBeat
+from expert_worker.serve import FLUSH_S, Connection, Desk, Leave, Orders, Progress
+from protocol.errors import ConfigError
+from protocol.messages import Beat, Message, Stopped
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.1
+"""How soon the end of the compute loop is noticed."""
+LEAVE_S = 10.0
+"""How long the compute loop may take to finish what it has in hand once it is to leave."""
+
+
+class Control:
+    """The control thread of one worker."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        *,
+        dial: Callable[[], Connection],
+        shape: tuple[int, int],
+        bank: Preparer,
+        orders: Orders,
+        progress: Progress,
+    ) -> None:
+        """`dial` opens a fresh control connection; `shape` is (layers, experts) of the model."""
+        self._membership = membership
+        self._dial = dial
+        self._shape = shape
+        self._bank = bank
+        self._orders = orders
+        self._progress = progress
+        self._line: Connection | None = None
+        self._malformed = 0
+        self._preparation: Iterator[Message] = iter(())
+        self._leave_by: float | None = None
+        self._finished = threading.Event()
+        self._farewell = False
+        self._process = psutil.Process()
+        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+
+    def start(self) -> None:
+        """Begin with Hello."""
+        self._thread.start()
+
+    def finish(self, *, farewell: bool = True) -> None:
+        """The compute loop has ended: close, and wait for that; `farewell` tells the coordinator first."""
+        self._farewell = farewell
+        self._finished.set()
+        self._thread.join(LOOK_S + 2 * FLUSH_S)
+
+    # --- the thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._follow(self._membership.greet(time.monotonic()))
+            while not self._finished.is_set():
+                self._round()
+            if self._farewell and self._membership.joined:
+                self._say(Stopped())
+        except ConfigError as error:
+            self._orders.give(Leave(code=2, reason=str(error)))
+        except Exception as error:
+            log.debug("the control thread failed", exc_info=True)
+            self._orders.give(Leave(code=1, reason=f"{type(error).__name__}: {error}"))
+        finally:
+            self._close(FLUSH_S)
+
+    def _round(self) -> None:
+        """One look at everything; takes LOOK_S at most."""
+        preparing = next(self._preparation, None)
+        if preparing is not None:
+            self._say(preparing)
+        message = self._hear(0 if preparing is not None else self._patience())
+        now = time.monotonic()
+        if message is not None:
+            self._follow(self._membership.hear(message, now))
+        self._follow(self._membership.tick(now))
+        if self._leave_by is not None and now >= self._leave_by:
+            self._abandon()
+
+    def _patience(self) -> float:
+        return LOOK_S if self._leave_by is not None else max(0.0, min(LOOK_S, self._membership.due_s()))
+
+    def _follow(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Greet():
+                    self._close(0)
+                    self._preparation = iter(())  # of a membership that is over
+                    self._line = self._dial()
+                    self._say(instruction.hello)
+                case SendBeat():
+                    self._say(self._beat(instruction.token))
+                case Prepare():
+                    self._preparation = prepare(instruction.assign, self._shape, self._bank, instruction.holdings)
+                case Desk():
+                    self._orders.give(instruction)
+                case Leave():
+                    self._give_leave(instruction)
+
+    def _give_leave(self, leave: Leave) -> None:
+        if self._leave_by is None:
+            self._leave_by = time.monotonic() + LEAVE_S
+            self._orders.give(leave)
+
+    def _beat(self, token: str) -> Beat:
+        done = self._progress
+        malformed = self._malformed + (self._line.dropped if self._line is not None else 0)
+        return Beat(
+            token=token,
+            step=done.step,
+            layer=done.layer,
+            calls=done.calls,
+            entries=done.entries,
+            busy_us=done.busy_us,
+            wait_us=done.wait_us,
+            dropped=malformed + self._membership.dropped + done.misdirected + done.malformed,
+            resident_bytes=self._process.memory_info().rss,
+        )
+
+    def _hear(self, timeout_s: float) -> Message | None:
+        return self._line.receive(timeout_s) if self._line is not None else None
+
+    def _say(self, message: Message) -> None:
+        if self._line is None or not self._line.send(message):
+            log.debug("%s was not sent: too many messages wait", type(message).__name__)
+
+    def _close(self, flush_s: float) -> None:
+        if self._line is not None:
+            self._malformed += self._line.dropped
+            self._line.close(flush_s)
+            self._line = None
+
+    def _abandon(self) -> None:
+        """The compute loop is stuck in a kernel or a page fault, which nothing can interrupt."""
+        done = self._progress
+        sys.stderr.write(f"error: the work after step {done.step}, layer {done.layer} took more than {LEAVE_S:g} s\n")
+        sys.stderr.flush()
+        self._close(0)
+        os._exit(1)

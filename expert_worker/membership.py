@@ -1,0 +1,145 @@
+"""How a worker gets into a mesh, stays, and knows that it is over: events in, instructions out; no socket, no clock."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from expert_worker.holdings import Holdings
+from expert_worker.serve import Desk, Leave
+from protocol.messages import Assign, BeatSeen, Hello, Message, Refused, SayHello, Stop, Welcome
+
+log = logging.getLogger(__name__)
+
+HELLO_AGAIN_S = 2.0
+"""A Hello that was not answered is said again after this long."""
+SILENCE_S = 10.0
+"""A coordinator that answered no beat for this long may be another one by now: Hello again."""
+MAX_PAUSE_S = 1.0
+"""Of a longer time between two calls the rest does not count: the process did not run, or did something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greet:
+    """Give up the control connection, if there is one, and say Hello on a fresh one.
+
+    What was queued on the old one goes with it: it was meant for a coordinator that is gone.
+    """
+
+    hello: Hello
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendBeat:
+    """Say how far the compute loop is."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prepare:
+    """Make these experts ready, in place of what is being made ready."""
+
+    assign: Assign
+    holdings: Holdings
+
+
+Instruction: TypeAlias = Greet | SendBeat | Prepare | Desk | Leave
+"""What the control thread does; Desk and Leave are handed to the compute loop."""
+
+
+class Membership:
+    """One worker's view of its standing.
+
+    Times given are readings of any one monotonic clock, in seconds. What counts is the time in which the worker
+    listened: one that was stopped, or busy, for a minute has not missed its coordinator for a minute.
+    """
+
+    def __init__(self, hello: Hello, *, orphan_s: float, now: float) -> None:
+        """`orphan_s`: without any word of a coordinator for this long, it is gone for good."""
+        self.dropped = 0
+        """Messages that a worker does not take on control, or not yet."""
+        self._hello = hello
+        self._orphan_s = orphan_s
+        self._welcome: Welcome | None = None
+        self._session = ""
+        self._holdings = Holdings()
+        self._read_at = now
+        self._time = 0.0  # listened-to time; the others are readings of it
+        self._heard_at = self._seen_at = self._greeted_at = self._beat_at = 0.0
+
+    @property
+    def joined(self) -> bool:
+        """Whether a coordinator takes this worker for a member, as far as it knows."""
+        return self._welcome is not None
+
+    def greet(self, now: float) -> list[Instruction]:
+        """Hello, the first or another one: from now on only what answers it counts."""
+        self._welcome = None
+        self._greeted_at = self._listened_until(now)
+        return [Greet(hello=self._hello)]
+
+    def hear(self, message: Message, now: float) -> list[Instruction]:
+        """A message came on control."""
+        time, welcome = self._listened_until(now), self._welcome
+        match message:
+            case Welcome():
+                self._heard_at = self._seen_at = self._beat_at = time
+                return [self._join(message)]
+            case Refused():
+                return [Leave(code=2, reason=_refusal(message))]
+            case Stop():
+                return [Leave(code=0, reason="the coordinator stops")]
+            case SayHello():
+                self._heard_at = time
+                return [] if welcome is None else self.greet(now)  # else the answer to a Hello is still to come
+            case BeatSeen() if welcome is not None:
+                self._heard_at = self._seen_at = time
+                return [] if message.session == welcome.session else self.greet(now)
+            case Assign() if welcome is not None:
+                self._heard_at = time
+                return [Prepare(assign=message, holdings=self._holdings)]
+        self.dropped += 1
+        log.debug("dropped %s on control", type(message).__name__)
+        return []
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Time passes; call this after `due_s` at the latest."""
+        time = self._listened_until(now)
+        if time - self._heard_at >= self._orphan_s:
+            return [Leave(code=0, reason=f"no word from a coordinator for {self._orphan_s:g} s")]
+        if self._welcome is None:
+            return self.greet(now) if time - self._greeted_at >= HELLO_AGAIN_S else []
+        if time - self._seen_at >= SILENCE_S:
+            log.warning("no beat was answered for %g s: saying hello again", SILENCE_S)
+            return self.greet(now)
+        if time < self._beat_at:
+            return []
+        self._beat_at = time + self._welcome.beat_s
+        return [SendBeat(token=self._welcome.token)]
+
+    def due_s(self) -> float:
+        """How long after the last call the next thing is due, if nothing is heard until then; perhaps below 0."""
+        if self._welcome is None:
+            due_at = self._greeted_at + HELLO_AGAIN_S
+        else:
+            due_at = min(self._seen_at + SILENCE_S, self._beat_at)
+        return min(due_at, self._heard_at + self._orphan_s) - self._time
+
+    def _listened_until(self, now: float) -> float:
+        self._time += min(max(0.0, now - self._read_at), MAX_PAUSE_S)
+        self._read_at = now
+        return self._time
+
+    def _join(self, welcome: Welcome) -> Desk:
+        log.info("joined session %s; work comes from %s", welcome.session, welcome.work)
+        if welcome.session != self._session:  # placements are numbered by session
+            self._holdings = Holdings()
+        self._session, self._welcome = welcome.session, welcome
+        return Desk(session=welcome.session, token=welcome.token, work=welcome.work, holdings=self._holdings)
+
+
+def _refusal(refused: Refused) -> str:
+    wrong = "; ".join(f"{field}: found {found}, expected {expected}" for field, found, expected in refused.mismatches)
+    return f"refused by the coordinator: {wrong}"

@@ -1,0 +1,388 @@
+"""Every message that crosses a process boundary; docs/protocol.md tells who sends what, when and why.
+
+Ask with a verb, report with what happened. Array fields name their dtype and shape; `codec` checks both, and
+`__post_init__` checks what one message can know about itself, before anybody acts on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import ProtocolError
+
+PROTOCOL = 1
+"""docs/protocol.md tells what changed; the handshake refuses any other number."""
+
+MAX_ROWS = 512
+"""Rows of one window at most: bounds every array on the wire."""
+
+MAX_ENTRIES_PER_ROW = 31
+"""Experts of one row at most: so many weighted rows fit a 64-bit sum on the fixed-point grid."""
+
+MIN_BEAT_S, MAX_BEAT_S = 0.01, 60.0
+"""Bounds of the interval between beats, in seconds."""
+
+I8 = NDArray[np.int8]
+U8 = NDArray[np.uint8]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+F32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What an array field must look like on the wire: its dtype and its number of dimensions."""
+
+    dtype: str
+    dimensions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Message:
+    """What all messages have in common: nothing but their kind, the class name."""
+
+
+def _at_least(lowest: int, **fields: int) -> None:
+    for name, value in fields.items():
+        if value < lowest:
+            raise ProtocolError(f"{name} must be {lowest} or more, found {value}")
+
+
+def _same_length(**columns: NDArray[Any]) -> None:
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ProtocolError(f"arrays that belong together differ in length: {lengths}")
+
+
+# --- control: hello ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Hello(Message):
+    """Worker or client to coordinator, first on the control connection. Answered by Welcome or Refused."""
+
+    protocol: int
+    role: str  # "worker" or "client"
+    name: str
+    incarnation: str  # fresh random hex for each life of a process
+    pid: int
+    host: str
+    fingerprint: str  # of the model file, see protocol.fingerprint
+    geometry: dict[str, int]  # layers, experts, width, expert_width
+    isa: str
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Welcome(Message):
+    """Coordinator to worker or client: you are in. A worker answers with OpenWork on the work connection."""
+
+    session: str  # incarnation of the coordinator
+    token: str  # opens the work connection
+    work: str  # endpoint of the work connection
+    beat_s: float  # interval at which beats are expected
+    max_rows: int  # caps of one RunExperts
+    max_entries: int
+
+    def __post_init__(self) -> None:
+        _at_least(1, max_rows=self.max_rows, max_entries=self.max_entries)
+        if not MIN_BEAT_S <= self.beat_s <= MAX_BEAT_S:
+            raise ProtocolError(f"beat_s must lie in {MIN_BEAT_S}..{MAX_BEAT_S}, found {self.beat_s}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Refused(Message):
+    """Coordinator to worker or client: every mismatch as (field, found, expected). The sender gives up."""
+
+    mismatches: list[list[str]]
+
+    def __post_init__(self) -> None:
+        if not self.mismatches or any(len(mismatch) != 3 for mismatch in self.mismatches):
+            raise ProtocolError("a refusal names one mismatch at least, each as field, found, expected")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SayHello(Message):
+    """Coordinator to a peer that it does not know, or gave up: say Hello again, on a fresh control connection."""
+
+
+# --- control: placement -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Assign(Message):
+    """Coordinator to worker: hold these experts. Answered by AssignProgress, then AssignReady or AssignFailed."""
+
+    placement: int  # version; RunExperts names the version it was planned from
+    held: Annotated[U8, Spec("u1", 2)]  # (layers, experts): 1 where the receiver holds the expert
+
+    def __post_init__(self) -> None:
+        _at_least(0, placement=self.placement)
+        if self.held.size and self.held.max() > 1:
+            raise ProtocolError(f"held must be 0 or 1 everywhere, found {self.held.max()}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AssignProgress(Message):
+    """Worker to coordinator: layers made ready so far."""
+
+    placement: int
+    done: int
+    total: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.done <= self.total:
+            raise ProtocolError(f"progress of {self.done} in {self.total} is none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AssignReady(Message):
+    """Worker to coordinator: everything assigned by this placement can be run."""
+
+    placement: int
+    experts: int  # how many (layer, expert) pairs are held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AssignFailed(Message):
+    """Worker to coordinator: this placement cannot be held, and why."""
+
+    placement: int
+    reason: str
+
+
+# --- control: life ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Beat(Message):
+    """Worker to coordinator, every beat_s: alive, and how far the compute loop is. Answered by BeatSeen."""
+
+    token: str
+    step: int  # of the last RunExperts finished, -1 before the first
+    layer: int
+    calls: int
+    entries: int
+    busy_us: int  # time in the kernels
+    wait_us: int  # time in the compute loop waiting for work
+    dropped: int  # malformed or misdirected messages
+    resident_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BeatSeen(Message):
+    """Coordinator to worker: the answer to Beat; a worker that misses it for long enough leaves."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stop(Message):
+    """Coordinator to worker, or client to coordinator: finish what is in hand and exit. Answered by Stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stopped(Message):
+    """Worker to coordinator, last message: it leaves of its own will."""
+
+
+# --- work -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OpenWork(Message):
+    """Worker to coordinator, first on the work connection and whenever that was silent: who this is.
+
+    It may come again at any time, then perhaps from another peer id: libzmq reconnects under a new one.
+    """
+
+    token: str  # from Welcome; an unknown one is answered by SayHello
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunExperts(Message):
+    """Coordinator to worker: apply one layer's experts. Answered by Sums or WorkFailed.
+
+    Activations travel quantised (codes and scales) or, where the layer's gate or up is not quantised, as fp32
+    values; the arrays of the other form are empty.
+    """
+
+    session: str
+    placement: int
+    step: int
+    layer: int
+    attempt: int  # answers to an older attempt are counted and dropped
+    budget_ms: int  # time left for the answer; clock readings never travel
+    codes: Annotated[I8, Spec("i1", 2)]  # (rows, width), -127..127, or (0, 0)
+    scales: Annotated[F32, Spec("f4", 2)]  # (rows, width / 32)
+    values: Annotated[F32, Spec("f4", 2)]  # (rows, width), or (0, 0)
+    row: Annotated[I32, Spec("i4", 1)]  # (rows,): the window's row each activation belongs to, ascending
+    entry_expert: Annotated[I32, Spec("i4", 1)]  # (entries,): ascending, all held by the receiver
+    entry_row: Annotated[I32, Spec("i4", 1)]  # (entries,): index into `codes` or `values`, ascending in an expert
+    entry_weight: Annotated[F32, Spec("f4", 1)]  # (entries,): router weight, applied by the receiver, once
+
+    def __post_init__(self) -> None:
+        """Sizes, order and indices; whether the numbers are activations is for native.Rows to say."""
+        if min(self.placement, self.step, self.layer, self.attempt) < 0:
+            raise ProtocolError("placement, step, layer and attempt must be 0 or more")
+        self._check_activations()
+        self._check_entries()
+
+    def _check_activations(self) -> None:
+        rows, quantised, plain = len(self.row), len(self.codes), len(self.values)
+        if not 1 <= rows <= MAX_ROWS:
+            raise ProtocolError(f"1 to {MAX_ROWS} rows expected, found {rows}")
+        if (quantised, plain) not in ((rows, 0), (0, rows)):
+            raise ProtocolError(f"one form of activations for {rows} rows expected: {quantised=}, {plain=}")
+        if quantised and (self.codes.shape[1] % 32 or self.scales.shape != (rows, self.codes.shape[1] // 32)):
+            raise ProtocolError(f"scales {self.scales.shape} do not fit codes {self.codes.shape}")
+        if plain and self.scales.size:
+            raise ProtocolError(f"scales {self.scales.shape} without codes")
+        if self.row[0] < 0 or (rows > 1 and np.count_nonzero(self.row[1:] <= self.row[:-1])):
+            raise ProtocolError("window rows must ascend from 0 or more")
+
+    def _check_entries(self) -> None:
+        rows, entries = len(self.row), len(self.entry_row)
+        if not entries == len(self.entry_expert) == len(self.entry_weight):
+            _same_length(entry_expert=self.entry_expert, entry_row=self.entry_row, entry_weight=self.entry_weight)
+        if not 1 <= entries <= rows * MAX_ENTRIES_PER_ROW:
+            raise ProtocolError(f"1 to {rows * MAX_ENTRIES_PER_ROW} entries expected, found {entries}")
+        if rows == 1:  # most messages: one token of one conversation
+            outside, order = np.count_nonzero(self.entry_row), self.entry_expert
+        else:
+            outside = np.count_nonzero(self.entry_row.view(np.uint32) >= rows)  # a negative one is a large unsigned one
+            order = self.entry_expert * np.int64(rows) + self.entry_row
+        if outside:
+            raise ProtocolError(f"entry rows must lie in 0..{rows - 1}")
+        if order[0] < 0 or np.count_nonzero(order[1:] <= order[:-1]):
+            raise ProtocolError("entries must ascend by expert from 0 or more, then by row, no pair twice")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sums(Message):
+    """Worker to coordinator: for each window row, its weighted experts' sum on the fixed-point grid.
+
+    A row for which the worker computed one expert travels as that weighted fp32 row; the others as integers, in
+    48 bits where all of them fit, else in 64. Rows are the window's, as named by `RunExperts.row`.
+    """
+
+    session: str
+    step: int
+    layer: int
+    attempt: int
+    single_row: Annotated[I32, Spec("i4", 1)]
+    single: Annotated[F32, Spec("f4", 2)]  # (single rows, width)
+    sum_row: Annotated[I32, Spec("i4", 1)]
+    sum48: Annotated[U8, Spec("u1", 3)]  # (sum rows, width, 6), or empty
+    sum64: Annotated[I64, Spec("i8", 2)]  # (sum rows, width), or empty
+    busy_us: int
+    wait_us: int  # since the previous answer left
+
+    def __post_init__(self) -> None:
+        _same_length(single_row=self.single_row, single=self.single)
+        short, long = len(self.sum48), len(self.sum64)
+        if min(short, long) or short + long != len(self.sum_row):
+            raise ProtocolError(f"sums of {len(self.sum_row)} rows in one form expected: {short=}, {long=}")
+        if short and self.sum48.shape[2] != 6:
+            raise ProtocolError(f"48-bit sums have 6 bytes each, found {self.sum48.shape[2]}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WorkFailed(Message):
+    """Worker to coordinator: this RunExperts cannot be answered here; the worker goes on."""
+
+    session: str
+    step: int
+    layer: int
+    attempt: int
+    expert: int  # -1 when no single expert is to blame
+    reason: str
+
+
+# --- requests ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Submit(Message):
+    """Client to coordinator: continue this prompt. Answered by Prefilled, Token, then Finished or RequestFailed."""
+
+    request: str
+    prompt_ids: Annotated[I32, Spec("i4", 1)]
+    max_tokens: int
+    stop_ids: list[int]  # generation ends after one of these; empty to go on
+    temperature: float  # 0 is greedy
+    top_k: int  # 0 is all
+    top_p: float
+    min_p: float
+    repeat_penalty: float
+    repeat_window: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cancel(Message):
+    """Client to coordinator: no more tokens of this request are wanted. Answered by Finished."""
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prefilled(Message):
+    """Coordinator to client: prompt rows read so far."""
+
+    request: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Token(Message):
+    """Coordinator to client: one generated token and the digests up to and including it."""
+
+    request: str
+    index: int  # 0 for the first generated token
+    id: int
+    sha256_logits: str  # hex, fp32 little-endian logits of positions 0..index
+    elapsed_us: int  # since the previous token, or since the end of the prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Finished(Message):
+    """Coordinator to client: the answer is complete ("length", "stop", "cancelled"), with what it cost."""
+
+    request: str
+    reason: str
+    prompt_us: int
+    decode_us: int
+    report: dict[str, Any]  # isa, threads, local_entries, workers; as Status.report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RequestFailed(Message):
+    """Coordinator to client: this request alone failed, and why."""
+
+    request: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AskStatus(Message):
+    """Client to coordinator, no Hello needed. Answered by Status."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Status(Message):
+    """Coordinator to client: state, members and counters, for people and tests."""
+
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+Any_ = (
+    Hello | Welcome | Refused | SayHello | Assign | AssignProgress | AssignReady | AssignFailed | Beat | BeatSeen
+    | Stop | Stopped | OpenWork | RunExperts | Sums | WorkFailed | Submit | Cancel | Prefilled | Token | Finished
+    | RequestFailed | AskStatus | Status
+)  # fmt: skip

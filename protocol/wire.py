@@ -1,0 +1,203 @@
+"""Messages over ZeroMQ, which no other module knows; docs/protocol.md tells its traps and how they are settled.
+
+A socket here belongs to the thread that made it and has a context of its own, so that closing it ends all there is of
+it. Sending never blocks. Receiving never raises for what a peer sent: that is counted and skipped.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import zmq
+
+from protocol.codec import MAX_FRAME_BYTES, MAX_FRAMES, Frame, decode, encode
+from protocol.endpoints import check_endpoint
+from protocol.errors import ConfigError, ProtocolError
+from protocol.messages import Message
+
+__all__ = ["Bound", "Dialled", "check_endpoint", "wait"]
+
+log = logging.getLogger(__name__)
+
+SEND_QUEUE = 1000
+"""Messages that may wait to be sent, per peer."""
+RECEIVE_QUEUE = 100
+"""Messages that may wait to be read, per peer."""
+MAX_SKIPPED = 100
+"""Malformed messages in a row after which `receive` returns, so that a flood of them cannot hold up a loop."""
+RECONNECT_MS = 50
+"""A dialled socket tries again after this long, plus a random part: the other side may start later."""
+
+_UNDELIVERABLE = (zmq.EAGAIN, zmq.EHOSTUNREACH)
+# As plain integers: operators of enumerations take longer than libzmq does.
+_READABLE = int(zmq.POLLIN)
+_NOW = int(zmq.NOBLOCK)
+_NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+
+
+class _Socket:
+    """What both ends have in common."""
+
+    def __init__(self, kind: int, endpoint: str, *, copied_frames: int) -> None:
+        self.dropped = 0
+        """Malformed messages so far."""
+        self._copied_frames = copied_frames
+        self._thread = threading.get_ident()
+        self._context = zmq.Context()
+        self._socket: zmq.Socket[bytes] = self._context.socket(kind)
+        options = {
+            zmq.LINGER: 0,
+            zmq.SNDHWM: SEND_QUEUE,
+            zmq.RCVHWM: RECEIVE_QUEUE,
+            zmq.MAXMSGSIZE: MAX_FRAME_BYTES,
+            zmq.RECONNECT_IVL: RECONNECT_MS,
+            zmq.IPV6: int("[" in endpoint),
+        }
+        if kind == zmq.ROUTER:
+            options[zmq.ROUTER_MANDATORY] = 1
+        for option, value in options.items():
+            self._socket.setsockopt(option, value)
+
+    def close(self, flush_s: float = 0) -> None:
+        """Wait at most `flush_s` until what was sent has left this process, then close. May be called again."""
+        if self._socket.closed:
+            return
+        self._check_thread()
+        self._socket.close(linger=_milliseconds(flush_s))
+        self._context.term()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _check_thread(self) -> None:
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("a socket may only be used by the thread that made it")
+
+    def _send(self, frames: Sequence[Frame]) -> bool:
+        self._check_thread()
+        last = len(frames) - 1
+        try:
+            for index, frame in enumerate(frames):
+                # Only large arrays come as memoryviews: libzmq's thread reads them later, where they lie.
+                self._socket.send(frame, _NOW if index == last else _NOW_AND_MORE, copy=type(frame) is bytes)
+        except zmq.ZMQError as error:
+            if error.errno in _UNDELIVERABLE:
+                return False
+            raise
+        return True
+
+    def _receive(self, deadline: float) -> list[Frame] | None:
+        """The frames of the next message, or None when the time is over."""
+        self._check_thread()
+        while not self._is_readable():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return None
+            zmq.zmq_poll([(self._socket, _READABLE)], _milliseconds(left_s))
+        return [self._socket.recv(_NOW), *self._more()]
+
+    def _is_readable(self) -> bool:
+        """Whether a message is there; to ask is cheaper than to fail at receiving."""
+        return bool(int(self._socket.getsockopt(zmq.EVENTS)) & _READABLE)
+
+    def _more(self) -> list[Frame]:
+        """The rest of a multipart message, which libzmq has whole; frames beyond any message's number are let go."""
+        frames: list[Frame] = []
+        while self._socket.getsockopt(zmq.RCVMORE):
+            if len(frames) + 1 < self._copied_frames:  # small ones: copying is faster, and makes them aligned
+                frames.append(self._socket.recv(_NOW))
+                continue
+            frame = self._socket.recv(_NOW, copy=False)
+            if len(frames) <= MAX_FRAMES:
+                frames.append(frame.buffer)
+        return frames
+
+    def _drop(self, error: ProtocolError, peer: bytes = b"") -> None:
+        self.dropped += 1
+        log.debug("dropped a message%s: %s", f" of peer {peer.hex()}" if peer else "", error)
+
+
+class Bound(_Socket):
+    """A listening socket with many peers, each known by the id that ZeroMQ gave its connection."""
+
+    def __init__(self, endpoint: str) -> None:
+        """Listen. ConfigError if the endpoint is not on this machine or cannot be had."""
+        endpoint = check_endpoint(endpoint)
+        super().__init__(zmq.ROUTER, endpoint, copied_frames=3)  # peer, header, shared frame
+        try:
+            self._socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise ConfigError(f"cannot listen at {endpoint}: {error.strerror}") from None
+        self.endpoint = self._socket.get_string(zmq.LAST_ENDPOINT)
+        """Where it listens, ports resolved."""
+
+    def send(self, peer: bytes, message: Message) -> bool:
+        """Queue a message; False if this peer is gone or its queue is full. Large arrays must not change afterwards."""
+        return self._send([peer, *encode(message)])
+
+    def receive(self, timeout_s: float = 0) -> tuple[bytes, Message] | None:
+        """The next well-formed message and its peer, or None if there is none in time."""
+        deadline = time.monotonic() + timeout_s
+        for _ in range(MAX_SKIPPED):
+            frames = self._receive(deadline)
+            if frames is None:
+                break
+            peer = bytes(frames[0])
+            try:
+                return peer, decode(frames[1:])
+            except ProtocolError as error:
+                self._drop(error, peer)
+        return None
+
+
+class Dialled(_Socket):
+    """A socket with one peer, which need not be there yet; ZeroMQ connects, and connects again, by itself."""
+
+    def __init__(self, endpoint: str) -> None:
+        """Dial. ConfigError if the endpoint is not on this machine."""
+        endpoint = check_endpoint(endpoint, dial=True)
+        super().__init__(zmq.DEALER, endpoint, copied_frames=2)  # header, shared frame
+        try:
+            self._socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise ConfigError(f"cannot dial {endpoint}: {error.strerror}") from None
+
+    def send(self, message: Message) -> bool:
+        """Queue a message; False if the queue is full. Large arrays must not change afterwards."""
+        return self._send(encode(message))
+
+    def receive(self, timeout_s: float = 0) -> Message | None:
+        """The next well-formed message, or None if there is none in time."""
+        deadline = time.monotonic() + timeout_s
+        for _ in range(MAX_SKIPPED):
+            frames = self._receive(deadline)
+            if frames is None:
+                break
+            try:
+                return decode(frames)
+            except ProtocolError as error:
+                self._drop(error)
+        return None
+
+
+def wait(sockets: Sequence[Bound | Dialled], timeout_s: float) -> list[Bound | Dialled]:
+    """Those that have something to receive, as soon as one has; empty when the time is over."""
+    ready = zmq.zmq_poll([(one._socket, _READABLE) for one in sockets], _milliseconds(timeout_s))
+    found = [socket for socket, _ in ready]
+    return [one for one in sockets if one._socket in found]
+
+
+def _milliseconds(seconds: float) -> int:
+    """Rounded up: a wait of less than one must not become a busy loop."""
+    return max(0, math.ceil(seconds * 1000))

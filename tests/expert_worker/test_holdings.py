@@ -1,0 +1,97 @@
+"""Sets of experts by version, and how they are made ready."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from expert_worker.holdings import MAX_VERSIONS, Holdings, prepare
+from protocol.errors import ExpertError
+from protocol.messages import U8, Assign, AssignFailed, AssignProgress, AssignReady
+
+SHAPE = (3, 4)
+
+
+def held(*pairs: tuple[int, int]) -> U8:
+    made = np.zeros(SHAPE, np.uint8)
+    for layer, expert in pairs:
+        made[layer, expert] = 1
+    return made
+
+
+class Preparer:
+    """Notes what it is asked for; fails in one layer if told to."""
+
+    def __init__(self, fails_in: int = -1) -> None:
+        self.asked: list[tuple[int, list[int]]] = []
+        self._fails_in = fails_in
+
+    def prepare(self, layer: int, experts: np.ndarray) -> None:
+        self.asked.append((layer, experts.tolist()))
+        if layer == self._fails_in:
+            raise ExpertError(layer, 1, "the disk is gone")
+
+
+def test_using_a_version_forgets_the_older_ones_only() -> None:
+    holdings = Holdings()
+    for version in (1, 2, 3):
+        holdings.add(version, held((0, version)))
+    assert holdings.use(7) is None
+    two = holdings.use(2)
+    assert two is not None
+    assert two[0].tolist() == [0, 0, 1, 0]
+    assert holdings.use(1) is None
+    assert holdings.use(3) is not None
+    assert holdings.use(2) is None
+
+
+def test_versions_that_are_never_used_do_not_pile_up() -> None:
+    holdings = Holdings()
+    for version in range(100):
+        holdings.add(version, held())
+    assert holdings.use(99 - MAX_VERSIONS) is None
+    assert holdings.use(100 - MAX_VERSIONS) is not None
+
+
+def test_preparing_reports_each_layer_and_then_the_end() -> None:
+    holdings, bank = Holdings(), Preparer()
+    assigned = held((0, 1), (2, 0), (2, 3))
+    steps = prepare(Assign(placement=5, held=assigned), SHAPE, bank, holdings)
+    first = next(steps)
+    assert isinstance(first, AssignProgress)
+    assert (first.placement, first.done, first.total) == (5, 1, 3)
+    assert bank.asked == [(0, [1])]
+    assert holdings.use(5) is None
+    *progress, last = steps
+    assert [message.done for message in progress if isinstance(message, AssignProgress)] == [2, 3]
+    assert isinstance(last, AssignReady)
+    assert (last.placement, last.experts) == (5, 3)
+    assert bank.asked == [(0, [1]), (1, []), (2, [0, 3])]
+    assert holdings.use(5) is not None
+
+
+def test_a_version_is_known_before_it_is_reported_ready() -> None:
+    holdings = Holdings()
+    for message in prepare(Assign(placement=5, held=held()), SHAPE, Preparer(), holdings):
+        if isinstance(message, AssignReady):
+            assert holdings.use(5) is not None
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (3, 5), (0, 0), (4, 3)])
+def test_a_set_for_another_model_is_refused_with_both_shapes(shape: tuple[int, int]) -> None:
+    holdings, bank = Holdings(), Preparer()
+    [only] = prepare(Assign(placement=5, held=np.zeros(shape, np.uint8)), SHAPE, bank, holdings)
+    assert isinstance(only, AssignFailed)
+    assert str(shape) in only.reason
+    assert str(SHAPE) in only.reason
+    assert not bank.asked
+    assert holdings.use(5) is None
+
+
+def test_a_failure_ends_it_with_the_reason() -> None:
+    holdings, bank = Holdings(), Preparer(fails_in=1)
+    *_, last = prepare(Assign(placement=5, held=held()), SHAPE, bank, holdings)
+    assert isinstance(last, AssignFailed)
+    assert last.reason == "layer 1, expert 1: the disk is gone"
+    assert len(bank.asked) == 2
+    assert holdings.use(5) is None

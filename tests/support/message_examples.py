@@ -1,0 +1,263 @@
+"""One valid message of every class, and hypothesis strategies that make many."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, get_args
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from protocol.fields import TABLES
+from protocol.messages import (
+    F32,
+    MAX_BEAT_S,
+    MAX_ENTRIES_PER_ROW,
+    MIN_BEAT_S,
+    PROTOCOL,
+    Any_,
+    AskStatus,
+    Assign,
+    AssignFailed,
+    AssignProgress,
+    AssignReady,
+    Beat,
+    BeatSeen,
+    Cancel,
+    Finished,
+    Hello,
+    Message,
+    OpenWork,
+    Prefilled,
+    Refused,
+    RequestFailed,
+    RunExperts,
+    SayHello,
+    Status,
+    Stop,
+    Stopped,
+    Submit,
+    Sums,
+    Token,
+    Welcome,
+    WorkFailed,
+)
+
+
+def hello(**changes: Any) -> Hello:
+    """A worker's Hello."""
+    made = Hello(
+        protocol=PROTOCOL,
+        role="worker",
+        name="box-a-0",
+        incarnation="4f1d",
+        pid=4711,
+        host="box-a",
+        fingerprint="0123456789abcdef",
+        geometry={"layers": 2, "experts": 4, "width": 64, "expert_width": 32},
+        isa="scalar",
+        threads=1,
+    )
+    return replace(made, **changes)
+
+
+def welcome(**changes: Any) -> Welcome:
+    """The answer to `hello`."""
+    made = Welcome(session="s1", token="t1", work="ipc://@work", beat_s=0.5, max_rows=8, max_entries=32)
+    return replace(made, **changes)
+
+
+def run_experts(rows: int = 1, experts: tuple[int, ...] = (0, 2), width: int = 64, **changes: Any) -> RunExperts:
+    """Every row needs all of `experts`; quantised activations made from the row number."""
+    row = np.arange(rows, dtype=np.int32)
+    made = RunExperts(
+        session="s1",
+        placement=1,
+        step=3,
+        layer=1,
+        attempt=0,
+        budget_ms=1000,
+        codes=np.broadcast_to((row + 1).astype(np.int8)[:, None], (rows, width)).copy(),
+        scales=np.full((rows, width // 32), 0.5, np.float32),
+        values=np.empty((0, 0), np.float32),
+        row=row,
+        entry_expert=np.repeat(np.array(experts, np.int32), rows),
+        entry_row=np.tile(row, len(experts)),
+        entry_weight=np.full(rows * len(experts), 0.25, np.float32),
+    )
+    return replace(made, **changes)
+
+
+def plain(values: F32) -> dict[str, Any]:
+    """Changes that make a RunExperts carry fp32 values."""
+    none = np.empty((0, 0), np.float32)
+    return {"codes": np.empty((0, 0), np.int8), "scales": none, "values": values}
+
+
+def sums(rows: int = 2, width: int = 64, **changes: Any) -> Sums:
+    """One single row, and `rows` sums in 48 bits."""
+    made = Sums(
+        session="s1",
+        step=3,
+        layer=1,
+        attempt=0,
+        single_row=np.array([9], np.int32),
+        single=np.linspace(-1, 1, width, dtype=np.float32)[None, :],
+        sum_row=np.arange(rows, dtype=np.int32),
+        sum48=np.arange(rows * width * 6, dtype=np.uint64).astype(np.uint8).reshape(rows, width, 6),
+        sum64=np.empty((0, width), np.int64),
+        busy_us=100,
+        wait_us=10,
+    )
+    return replace(made, **changes)
+
+
+def submit(**changes: Any) -> Submit:
+    """A greedy request."""
+    made = Submit(
+        request="r1",
+        prompt_ids=np.array([1, 2, 3], np.int32),
+        max_tokens=5,
+        stop_ids=[7],
+        temperature=0.0,
+        top_k=0,
+        top_p=1.0,
+        min_p=0.0,
+        repeat_penalty=1.0,
+        repeat_window=0,
+        seed=1,
+    )
+    return replace(made, **changes)
+
+
+def beat(**changes: Any) -> Beat:
+    """A beat of a worker that has answered three calls."""
+    made = Beat(token="t1", step=1, layer=2, calls=3, entries=4, busy_us=5, wait_us=6, dropped=7, resident_bytes=8)
+    return replace(made, **changes)
+
+
+def examples() -> list[Message]:
+    """All classes; those with several forms more than once."""
+    report = {"state": "ready", "step": 4, "busy_s": 0.5, "workers": [{"name": "box-a-0", "failed": None, "ok": True}]}
+    return [
+        hello(),
+        welcome(),
+        Refused(mismatches=[["protocol", "2", "1"]]),
+        SayHello(),
+        Assign(placement=1, held=np.eye(3, dtype=np.uint8)),
+        AssignProgress(placement=1, done=1, total=2),
+        AssignReady(placement=1, experts=3),
+        AssignFailed(placement=1, reason="no room"),
+        beat(),
+        BeatSeen(session="s1"),
+        Stop(),
+        Stopped(),
+        OpenWork(token="t1"),
+        run_experts(),
+        run_experts(rows=3, experts=(0, 1, 3)),
+        run_experts(rows=64, width=2048),  # large enough for frames of their own
+        run_experts(rows=2, **plain(np.ones((2, 64), np.float32))),
+        sums(),
+        sums(rows=40, width=2048),
+        sums(sum48=np.empty((0, 64, 6), np.uint8), sum64=np.full((2, 64), -(2**62), np.int64)),
+        WorkFailed(session="s1", step=3, layer=1, attempt=0, expert=-1, reason="x"),
+        submit(),
+        Cancel(request="r1"),
+        Prefilled(request="r1", done=1, total=3),
+        Token(request="r1", index=0, id=5, sha256_logits="00", elapsed_us=1),
+        Finished(request="r1", reason="stop", prompt_us=1, decode_us=2, report=report),
+        RequestFailed(request="r1", reason="x"),
+        AskStatus(),
+        Status(report=report),
+    ]
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two messages have the same class and the same fields, arrays bit for bit."""
+    if type(one) is not type(other) or not isinstance(one, Message):
+        return False
+    pairs = [(getattr(one, field.name), getattr(other, field.name)) for field in fields(one)]
+    return all(_same_value(left, right) for left, right in pairs)
+
+
+def _same_value(left: Any, right: Any) -> bool:
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, np.ndarray):
+        return (left.dtype, left.shape, left.tobytes()) == (right.dtype, right.shape, right.tobytes())
+    return bool(left == right)
+
+
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | INTEGERS | FLOATS | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=10,
+)
+_BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
+    "int": INTEGERS,
+    "float": FLOATS,
+    "str": TEXTS,
+    "dict[str, int]": st.dictionaries(TEXTS, INTEGERS, max_size=5),
+    "dict[str, Any]": st.dictionaries(TEXTS, PLAIN, max_size=3),
+    "list[int]": st.lists(INTEGERS, max_size=5),
+    "list[list[str]]": st.lists(st.lists(TEXTS, min_size=3, max_size=3), min_size=1, max_size=4),
+}
+
+
+@st.composite
+def _arrays(draw: st.DrawFn, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    size = int(np.prod(shape)) * dtype.itemsize
+    return np.frombuffer(draw(st.binary(min_size=size, max_size=size)), dtype).reshape(shape)
+
+
+def _row(dtype: np.dtype[Any]) -> st.SearchStrategy[NDArray[Any]]:
+    return st.integers(0, 9).flatmap(lambda size: _arrays(dtype, (size,)))
+
+
+@st.composite
+def _run_experts(draw: st.DrawFn) -> RunExperts:
+    rows, experts = draw(st.integers(1, 5)), draw(st.sets(st.integers(0, 200), min_size=1, max_size=6))
+    assert len(experts) <= MAX_ENTRIES_PER_ROW
+    made = run_experts(
+        rows, tuple(sorted(experts)), width=32 * draw(st.integers(1, 4)), step=draw(st.integers(0, 2**62))
+    )
+    if draw(st.booleans()):
+        return replace(made, **plain(draw(_arrays(np.dtype("<f4"), (rows, draw(st.integers(1, 40)))))))
+    return made
+
+
+@st.composite
+def _sums(draw: st.DrawFn) -> Sums:
+    width, rows = draw(st.integers(0, 8)), draw(st.integers(0, 3))
+    made = sums(rows, width)
+    if draw(st.booleans()):
+        wide = draw(_arrays(np.dtype("<i8"), (rows, width)))
+        return replace(made, sum48=np.empty((0, width, 6), np.uint8), sum64=wide)
+    return made
+
+
+def _any_message(cls: type[Any]) -> st.SearchStrategy[Message]:
+    special: dict[type[Any], st.SearchStrategy[Any]] = {
+        RunExperts: _run_experts(),
+        Sums: _sums(),
+        Assign: st.builds(lambda size: Assign(placement=1, held=np.eye(size, dtype=np.uint8)), st.integers(0, 9)),
+        AssignProgress: st.builds(lambda done: AssignProgress(placement=1, done=done, total=9), st.integers(0, 9)),
+        Welcome: st.builds(welcome, session=TEXTS, work=TEXTS, beat_s=st.floats(MIN_BEAT_S, MAX_BEAT_S)),
+        Hello: st.builds(hello, name=TEXTS, pid=INTEGERS, geometry=_BY_ANNOTATION["dict[str, int]"]),
+    }
+    if cls in special:
+        return special[cls]
+    arrays = {field.name: field for field in TABLES[cls.__name__].arrays}
+    parts: dict[str, st.SearchStrategy[Any]] = {}
+    for field in fields(cls):
+        array = arrays.get(field.name)
+        parts[field.name] = _BY_ANNOTATION[str(field.type)] if array is None else _row(array.dtype)
+    return st.builds(cls, **parts)
+
+
+ANY_MESSAGE: st.SearchStrategy[Message] = st.sampled_from(get_args(Any_)).flatmap(_any_message)
+"""Any valid message of any class."""

@@ -1,0 +1,40 @@
+"""A bank over a model file, and work for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+import native
+from expert_worker.bank import ExpertBank
+from protocol.geometry import Geometry
+from protocol.gguf import GgufFile
+from protocol.layout import ExpertLayout
+from protocol.messages import F32, I64, Sums
+
+
+@contextmanager
+def open_bank(path: Path, threads: int = 1) -> Iterator[ExpertBank]:
+    """All experts of the model at `path`."""
+    with GgufFile.open(path) as gguf:
+        layout = ExpertLayout.of(gguf, Geometry.of(gguf))
+        with ExpertBank(gguf, layout, native.Pool(threads)) as bank:
+            yield bank
+
+
+def activations(rows: int, width: int, seed: int = 1) -> F32:
+    """(rows, width), normally distributed."""
+    return np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32)
+
+
+def rows_of(sums: Sums, rows: int) -> I64:
+    """What an answer says, as fixed-point sums (rows, width) of the window's rows."""
+    whole = np.zeros((rows, sums.single.shape[1]), np.int64)
+    native.add_weighted(whole, sums.single_row, sums.single)
+    if len(sums.sum_row):
+        wide = native.unpack48(sums.sum48) if len(sums.sum48) else sums.sum64
+        native.add_sums(whole, sums.sum_row, wide)
+    return whole

@@ -1,0 +1,130 @@
+"""A real expert worker process, and a coordinator that says only what a test makes it say."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from protocol.messages import Assign, AssignReady, Beat, BeatSeen, Hello, Message, OpenWork, Welcome
+from protocol.wire import Bound, Dialled, wait
+
+ROOT = Path(__file__).parents[2]
+WITHIN_S = 20.0
+
+M = TypeVar("M", bound=Message)
+
+
+class ScriptedCoordinator:
+    """Both of a coordinator's sockets; whoever asks for a message of some class loses those before it."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name or f"expertmesh-test-{uuid.uuid4().hex}"
+        self.control, self.work = Bound(f"ipc://@{self.name}"), Bound(f"ipc://@{self.name}-work")
+        self.control_peer = self.work_peer = b""
+        self.stranger = b""
+        """Whoever sent the latest beat."""
+        self.answers_beats = True
+        self.session = "s1"
+
+    def hear(self, socket: Bound, kind: type[M], worker: WorkerProcess | None = None) -> M:
+        """The next message of this class on `socket`; beats are answered meanwhile."""
+        deadline = time.monotonic() + WITHIN_S
+        while time.monotonic() < deadline:
+            if worker is not None and worker.process.poll() is not None:
+                raise AssertionError(f"the worker exited with {worker.process.returncode}: {worker.log()}")
+            for one in wait([self.control, self.work], 0.05):
+                found = self._take(one)
+                if one is socket and isinstance(found, kind):
+                    return found
+        raise AssertionError(f"no {kind.__name__} within {WITHIN_S} s: {worker.log() if worker else ''}")
+
+    def _take(self, socket: Bound | Dialled) -> Message | None:
+        assert isinstance(socket, Bound)
+        received = socket.receive()
+        if received is None:
+            return None
+        peer, message = received
+        if isinstance(message, Hello):
+            self.control_peer = peer
+        elif isinstance(message, OpenWork):
+            self.work_peer = peer
+        elif isinstance(message, Beat):
+            self.stranger = peer
+            if self.answers_beats:
+                socket.send(peer, BeatSeen(session=self.session))
+        return message
+
+    def say(self, message: Message) -> None:
+        """On control."""
+        assert self.control.send(self.control_peer, message)
+
+    def ask(self, message: Message) -> None:
+        """On work."""
+        assert self.work.send(self.work_peer, message)
+
+    def welcome(self, worker: WorkerProcess, **changes: Any) -> Hello:
+        """Take the worker's Hello, and its OpenWork with the new token."""
+        hello = self.hear(self.control, Hello, worker)
+        self.session = changes.get("session", "s1")
+        terms: dict[str, Any] = {
+            "session": self.session,
+            "token": "t1",
+            "work": self.work.endpoint,
+            "beat_s": 0.05,
+        } | changes
+        self.say(Welcome(max_rows=512, max_entries=4096, **terms))
+        while self.hear(self.work, OpenWork, worker).token != terms["token"]:
+            pass
+        return hello
+
+    def assign_all(self, worker: WorkerProcess, hello: Hello, placement: int = 1) -> AssignReady:
+        """Every expert of the worker's model."""
+        shape = hello.geometry["layers"], hello.geometry["experts"]
+        self.say(Assign(placement=placement, held=np.ones(shape, np.uint8)))
+        return self.hear(self.control, AssignReady, worker)
+
+    def close(self) -> None:
+        """Both sockets."""
+        self.control.close()
+        self.work.close()
+
+
+class WorkerProcess:
+    """`python -P -m expert_worker.main`, its stderr in a file."""
+
+    def __init__(self, endpoint: str, model: Path, folder: Path, *options: str) -> None:
+        self._log = folder / f"worker-{uuid.uuid4().hex[:6]}.log"
+        arguments = ["--connect", endpoint, "--model", str(model), "--name", "box-0", "--log", "debug", *options]
+        with self._log.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "expert_worker.main", *arguments],
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+    def log(self) -> str:
+        """What it wrote to stderr so far."""
+        return self._log.read_text()
+
+    def ends(self) -> tuple[int, str]:
+        """Exit code and last line of stderr, once it has ended; nothing may be on stdout."""
+        stdout, _ = self.process.communicate(timeout=WITHIN_S)
+        assert stdout == b""
+        return self.process.returncode, (self.log().splitlines() or [""])[-1]
+
+    def kill(self) -> None:
+        """If it still runs."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
