@@ -1,0 +1,50 @@
+# make demo | test | check | bench | clean; PYTHON names the interpreter (3.11 or newer) that makes the environment.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BUILT := $(VENV)/.expertmesh-built
+
+NATIVE_SOURCES := $(shell find native -name CMakeLists.txt -o -name '*.cmake' -o -name '*.cpp' -o -name '*.h' -o -name '*.cu')
+CPP := $(shell find native tests -name '*.cpp' -o -name '*.h' -o -name '*.cu')
+
+.PHONY: demo test check format bench clean
+
+demo: $(BUILT)
+	$(BIN)/expertmesh generate --workers 2 --max-tokens 96 "In the beginning God created"
+
+test: $(BUILT)
+	$(BIN)/python -P -m pytest
+
+check: $(BUILT)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(if $(CPP),$(BIN)/clang-format --dry-run --Werror $(CPP))
+	$(BIN)/python tests/checks/imports.py
+
+format: $(BUILT)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(if $(CPP),$(BIN)/clang-format -i $(CPP))
+
+bench: $(BUILT)
+	PYTHONPATH=tests/support:tests/benchmarks $(BIN)/python -P tests/benchmarks/kernel_speed.py
+	PYTHONPATH=tests/support:tests/benchmarks $(BIN)/python -P tests/benchmarks/step_overhead.py
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(BUILT)
+
+# The build requirements are installed first and used without isolation, so that a rebuild compiles what changed.
+$(BUILT): $(VENV)/pyvenv.cfg pyproject.toml $(NATIVE_SOURCES)
+	@command -v $${CXX:-c++} >/dev/null || { echo "error: a C++20 compiler is needed (Debian: apt-get install g++)" >&2; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		$$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])') \
+		"cmake>=3.26" "ninja>=1.11"
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--no-build-isolation --editable '.[dev]'
+	@touch $@
+
+$(VENV)/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("error: Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)

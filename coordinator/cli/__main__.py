@@ -1,0 +1,5 @@
+"""`python -m coordinator.cli` is `expertmesh`."""
+
+from coordinator.cli import main
+
+main()

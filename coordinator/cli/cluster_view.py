@@ -1,0 +1,114 @@
+"""How a running cluster looks: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from coordinator.cli.load import Load, worker_rows
+from coordinator.config import ClusterConfig
+from coordinator.supervisor import Role
+
+FRESH_S = 3.0
+"""A report older than this says nothing about now."""
+
+
+class ClusterView(Protocol):
+    """What shows a cluster; a context manager."""
+
+    def __enter__(self) -> ClusterView: ...
+    def __exit__(self, *error: object) -> None: ...
+    def tell(self, line: str) -> None:
+        """Something happened."""
+
+    def show(self, roles: Iterable[Role], report: dict[str, Any] | None) -> None:
+        """The state now; `report` is the coordinator's newest, None if none came since the last call."""
+
+
+class LiveView:
+    """A table that is drawn again and again, below the lines of what happened."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._config = config
+        self._console = Console(highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False)
+        self._load = Load()
+
+    def __enter__(self) -> LiveView:
+        self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._live.stop()
+
+    def tell(self, line: str) -> None:
+        self._console.print(_stamped(line), markup=False)
+
+    def show(self, roles: Iterable[Role], report: dict[str, Any] | None) -> None:
+        self._load.take(report, time.monotonic())
+        self._live.update(cluster_table(self._config, list(roles), self._load, time.monotonic()), refresh=True)
+
+
+class PlainView:
+    """A line for each thing that happens, and for each change of the cluster's state."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._config = config
+        self._state = ""
+
+    def __enter__(self) -> PlainView:
+        workers = sum(group.count for group in self._config.workers)
+        self.tell(f"starting a coordinator at {self._config.coordinator.listen} and {workers} workers")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return
+
+    def tell(self, line: str) -> None:
+        sys.stdout.write(f"{_stamped(line)}\n")
+        sys.stdout.flush()
+
+    def show(self, roles: Iterable[Role], report: dict[str, Any] | None) -> None:
+        if report is None:
+            return
+        joined = [worker for worker in report["workers"] if worker["state"] == "ready"]
+        experts = ", ".join(f"{worker['name']} {worker['experts']}" for worker in joined)
+        state = "waiting for workers" if report["state"] == "waiting" else "ready"
+        line = f"{state}: {len(joined)} workers hold experts" + (f" ({experts})" if experts else "")
+        if line != self._state:
+            self._state = line
+            self.tell(line)
+
+
+def cluster_table(config: ClusterConfig, roles: list[Role], load: Load, now: float) -> Group:
+    """The state of every role, and what each worker holds and does."""
+    report = load.report if now - load.taken_at <= FRESH_S else None
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("role")
+    table.add_column("state")
+    for heading in ("process", "restarts", "experts", "calls", "busy", "beat", "memory"):
+        table.add_column(heading, justify="right")
+    for row in worker_rows(roles, report, load):
+        table.add_row(*row)
+    return Group(Text(_headline(config, report), style="bold"), table)
+
+
+def _headline(config: ClusterConfig, report: dict[str, Any] | None) -> str:
+    if report is None:
+        return f"{config.model.name} at {config.coordinator.listen}: no word of the coordinator"
+    return (
+        f"{config.model.name} at {config.coordinator.listen}: {report['state']}, step {report['step']}, "
+        f"requests {report['requests']}, {report['isa']}, local entries {report['local_entries']}, "
+        f"late replies {report['late_replies']}"
+    )
+
+
+def _stamped(line: str) -> str:
+    return f"{time.strftime('%H:%M:%S')} {line}"

@@ -1,0 +1,121 @@
+"""`expertmesh generate`: the continuation of one prompt."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from coordinator.cli.ids import parse_ids
+from coordinator.cli.plan_view import print_plan
+from coordinator.config import MAX_THREADS, MAX_WORKERS, ClusterConfig, default_threads, read_config
+from coordinator.cores import usable_cores
+from coordinator.demo import demo_model
+from coordinator.interrupts import Interrupts
+from coordinator.launch_plan import plan_here, private_cluster
+from protocol.errors import ConfigError, RequestError
+
+if TYPE_CHECKING:
+    from coordinator.question import Question
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("generate")
+@click.argument("prompt", required=False)
+@click.option(
+    "--prompt-file", type=click.Path(path_type=Path, allow_dash=True), help="Read the prompt from a UTF-8 file."
+)
+@click.option("--prompt-ids", metavar="1,2,3", help="The prompt as token ids.")
+@click.option("--model", type=FILE, help="The GGUF model file.  [default: the demo model]")
+@click.option("--config", type=FILE, help="Ask the cluster of this file: the one that is up, or one for this answer.")
+@click.option("--workers", type=click.IntRange(0, MAX_WORKERS), help="Local workers, for this answer.  [default: 0]")
+@click.option(
+    "--threads", type=click.IntRange(1, MAX_THREADS), help="Threads of the coordinator, shared by the workers."
+)
+@click.option("--kv", type=click.Choice(["f16", "f32"]), help="Type of cached keys and values.  [default: f16]")
+@click.option("--chunk", type=click.IntRange(1, 512), help="Prompt rows read in one step.")
+@click.option(
+    "--max-tokens", type=click.IntRange(1), default=128, show_default=True, help="Generate at most this many."
+)
+@click.option("--ignore-eos", is_flag=True, help="Go on after tokens that mean the end.")
+@click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be given again.")
+@click.option("--temperature", default=0.0, show_default=True, help="0 always takes the likeliest token.")
+@click.option("--top-k", default=0, show_default=True, help="Sample from the likeliest few; 0 is all.")
+@click.option("--top-p", default=1.0, show_default=True, help="Sample from the likeliest with this probability.")
+@click.option("--min-p", default=0.0, show_default=True, help="Least probability as a share of the likeliest one's.")
+@click.option("--repeat-penalty", default=1.0, show_default=True, help="Of recent tokens; 1 is none.")
+@click.option("--repeat-window", default=64, show_default=True, help="How many tokens are recent.")
+@click.option("--seed", default=0, show_default=True, help="Of the sampled choices: same seed, same answer.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
+@click.option("--dry-run", is_flag=True, help="Print the processes that would be started, and stop.")
+@click.pass_obj
+def command(interrupts: Interrupts, /, as_json: bool, dry_run: bool, **options: Any) -> None:
+    """Continue PROMPT with a Mixture-of-Experts model, here or on a running cluster.
+
+    The text goes to stdout as it comes; progress, speeds and the workers' shares go to stderr.
+    """
+    config = _cluster(options)
+    if dry_run:
+        print_plan(plan_here(config, usable_cores()))
+        return
+    from coordinator.cli.generating import generate
+
+    question = _question(options)
+    generate(config, question, interrupts, shared=options["config"] is not None, as_json=as_json)
+
+
+def _cluster(options: dict[str, Any]) -> ClusterConfig:
+    """What to ask: the cluster of a file, or one of its own."""
+    if options["config"] is None:
+        return private_cluster(
+            options["model"].resolve() if options["model"] else demo_model(),
+            workers=options["workers"] or 0,
+            threads=options["threads"] or default_threads(),
+            kv=options["kv"] or "f16",
+            chunk=options["chunk"],
+        )
+    decided = [name for name in ("model", "workers", "threads", "kv", "chunk") if options[name] is not None]
+    if decided:
+        raise ConfigError(f"--{decided[0]} and --config exclude each other: the file decides that")
+    return read_config(options["config"])
+
+
+def _question(options: dict[str, Any]) -> Question:
+    """What to ask, checked as far as that needs no model. RequestError names what is wrong."""
+    from coordinator.question import Question
+    from coordinator.sampling import Sampling
+
+    sampling = Sampling(**{field.name: options[field.name] for field in fields(Sampling)})
+    return Question(
+        prompt=_prompt(options),
+        max_tokens=options["max_tokens"],
+        sampling=sampling,
+        stop=options["stop"],
+        ignore_eos=options["ignore_eos"],
+    )
+
+
+def _prompt(options: dict[str, Any]) -> str | tuple[int, ...]:
+    """The text, or the ids: exactly one way to give them must be used."""
+    given = [name for name in ("prompt", "prompt_file", "prompt_ids") if options[name] is not None]
+    if len(given) != 1:
+        found = " and ".join("PROMPT" if name == "prompt" else f"--{name.replace('_', '-')}" for name in given)
+        raise RequestError(f"one of PROMPT, --prompt-file and --prompt-ids is expected, found {found or 'none'}")
+    if given == ["prompt_ids"]:
+        return parse_ids(options["prompt_ids"], "--prompt-ids")
+    text = options["prompt"] if given == ["prompt"] else _read_prompt(options["prompt_file"])
+    if not text:
+        raise RequestError("the prompt is empty: one token at least is expected")
+    return text
+
+
+def _read_prompt(path: Path) -> str:
+    with click.open_file(str(path), "rb") as file:
+        raw: bytes = file.read()
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{path}: byte {error.start} is not UTF-8 text") from None

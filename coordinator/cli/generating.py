@@ -1,0 +1,54 @@
+"""The work of `expertmesh generate`: start or find the cluster, ask it, show the answer."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from coordinator.config import ClusterConfig
+from coordinator.guard import Guard
+from coordinator.interrupts import Interrupts
+from coordinator.launcher import Launcher, launched
+from coordinator.probe import somebody_listens
+
+if TYPE_CHECKING:
+    from coordinator.question import Question
+
+GREET_S = 30.0
+"""Time for a coordinator to answer: reading its model's header is part of that."""
+
+
+def generate(config: ClusterConfig, question: Question, interrupts: Interrupts, *, shared: bool, as_json: bool) -> None:
+    """Ask the cluster of `config` and print the answer. With `shared`, one that is up already is asked."""
+    if shared and somebody_listens(config.coordinator.listen):
+        _ask(config, question, None, as_json=as_json)
+    else:
+        with launched(config, interrupts) as launcher:
+            _ask(config, question, launcher, as_json=as_json)
+
+
+def _ask(config: ClusterConfig, question: Question, launcher: Launcher | None, *, as_json: bool) -> None:
+    # Loaded here, while the children start.
+    from coordinator.answering import answer
+    from coordinator.cli.answer_view import AnswerView
+    from coordinator.client import Client, watch_nothing
+    from coordinator.tokenizer import Tokenizer
+    from protocol.fingerprint import fingerprint
+    from protocol.geometry import Geometry
+    from protocol.gguf import GgufFile
+    from protocol.layout import ExpertLayout
+
+    with GgufFile.open(config.model) as gguf, AnswerView(show_text=not as_json) as view:
+        geometry = Geometry.of(gguf)
+        mark = fingerprint(gguf, ExpertLayout.of(gguf, geometry))
+        tokenizer = Tokenizer.of(gguf)
+        with Client(config.coordinator.listen, fingerprint=mark, geometry=geometry.handshake()) as client:
+            watch = Guard(launcher, client, view.tell) if launcher else watch_nothing
+            client.greet(GREET_S, watch)
+            report = answer(client, tokenizer, question, view, watch)
+        if as_json:
+            click.echo(json.dumps(report))
+        else:
+            view.report(report)

@@ -1,0 +1,195 @@
+"""Asking a coordinator: what the command line, tests and other programs use. One thread, one connection."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from coordinator.sampling import Sampling
+from protocol.errors import ConfigError, RequestError
+from protocol.messages import (
+    PROTOCOL,
+    AskStatus,
+    Cancel,
+    Finished,
+    Hello,
+    Message,
+    Prefilled,
+    Refused,
+    RequestFailed,
+    SayHello,
+    Status,
+    Stop,
+    Submit,
+    Token,
+    Welcome,
+)
+from protocol.wire import Dialled
+
+TICK_S = 0.1
+"""How often `watch` is called while nothing comes."""
+PROBE_S = 2.0
+"""Silence after which a client asks whether the coordinator still knows it."""
+SILENCE_S = 120.0
+"""Silence after which it gives up: far above the longest step."""
+
+Watch = Callable[[], None]
+"""Called while waiting; raises if waiting has become pointless (a child has exited, say)."""
+
+Event = Prefilled | Token | Finished
+
+
+def watch_nothing() -> None:
+    """Only deadlines end the waiting."""
+
+
+class Client:
+    """A connection to the coordinator at `endpoint`, which need not be there yet."""
+
+    def __init__(self, endpoint: str, *, fingerprint: str = "", geometry: Mapping[str, int] | None = None) -> None:
+        """`fingerprint` and `geometry` are of the model that the caller reads; without them no claim is made."""
+        self.endpoint = endpoint
+        self._hello = Hello(
+            protocol=PROTOCOL,
+            role="client",
+            name=f"client-{os.getpid()}",
+            incarnation=secrets.token_hex(8),
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            fingerprint=fingerprint,
+            geometry=dict(geometry or {}),
+            isa="",
+            threads=0,
+        )
+        self._socket = Dialled(endpoint)
+        self._session = ""
+        self._kept: deque[Message] = deque()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give what was sent a moment to leave, and close."""
+        self._socket.close(flush_s=0.2)
+
+    def greet(self, within_s: float, watch: Watch = watch_nothing) -> None:
+        """Say Hello and wait for Welcome. ConfigError with every mismatch if refused, or if nobody answers in time."""
+        self._send(self._hello)
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            match self._receive(TICK_S):
+                case Welcome(session=session):
+                    self._session = session
+                    return
+                case Refused(mismatches=mismatches):
+                    raise ConfigError(f"the coordinator at {self.endpoint} refused: {_in_words(mismatches)}")
+                case None:
+                    watch()
+        raise ConfigError(f"no coordinator answers at {self.endpoint} within {within_s:g} s")
+
+    def submit(self, prompt_ids: Sequence[int], *, max_tokens: int, stop_ids: Sequence[int], sampling: Sampling) -> str:
+        """Ask for a continuation of the prompt; returns the request's name, for `events` and `cancel`."""
+        request = secrets.token_hex(8)
+        self._send(
+            Submit(
+                request=request,
+                prompt_ids=np.asarray(prompt_ids, np.int32),
+                max_tokens=max_tokens,
+                stop_ids=list(stop_ids),
+                temperature=sampling.temperature,
+                top_k=sampling.top_k,
+                top_p=sampling.top_p,
+                min_p=sampling.min_p,
+                repeat_penalty=sampling.repeat_penalty,
+                repeat_window=sampling.repeat_window,
+                seed=sampling.seed,
+            )
+        )
+        return request
+
+    def events(self, request: str, watch: Watch = watch_nothing) -> Iterator[Event]:
+        """What becomes of a request, ending with Finished.
+
+        RequestError if it failed, if the coordinator lost it by starting again, or if it is silent for SILENCE_S.
+        """
+        heard = probed = time.monotonic()
+        while True:
+            message = self._kept.popleft() if self._kept else self._receive(TICK_S)
+            now = time.monotonic()
+            if message is not None:
+                heard = probed = now
+            elif now - heard > SILENCE_S:
+                raise RequestError(f"the coordinator at {self.endpoint} has been silent for {SILENCE_S:g} s")
+            elif now - probed > PROBE_S:
+                probed = now
+                self._send(self._hello)
+            match message:
+                case None:
+                    watch()
+                case Prefilled() | Token() | Finished() if message.request == request:
+                    yield message
+                    if isinstance(message, Finished):
+                        return
+                case RequestFailed() if message.request == request:
+                    raise RequestError(message.reason)
+                case SayHello():
+                    raise RequestError("the coordinator started again, and has lost this request")
+                case Welcome(session=session) if session != self._session:
+                    raise RequestError("the coordinator started again, and has lost this request")
+
+    def status(self, within_s: float, watch: Watch = watch_nothing) -> dict[str, Any] | None:
+        """The coordinator's report (protocol.messages.Status), or None if it does not answer in time."""
+        self.ask_status()
+        deadline = time.monotonic() + within_s
+        while (left := deadline - time.monotonic()) > 0:
+            match self._receive(min(left, TICK_S)):
+                case Status(report=report):
+                    return report
+                case None:
+                    watch()
+                case other:
+                    self._kept.append(other)
+        return None
+
+    def ask_status(self) -> None:
+        """Ask, without waiting; `poll_status` has the answer."""
+        self._send(AskStatus())
+
+    def poll_status(self, within_s: float) -> dict[str, Any] | None:
+        """The newest answer to `ask_status` that has come or comes in time, or None."""
+        report = None
+        message = self._receive(within_s)
+        while message is not None:
+            if isinstance(message, Status):
+                report = message.report
+            message = self._receive(0)
+        return report
+
+    def cancel(self, request: str) -> None:
+        """Want no more tokens of a request: Finished will be its last event."""
+        self._send(Cancel(request=request))
+
+    def stop(self) -> None:
+        """Ask the coordinator to stop its workers, and then itself."""
+        self._send(Stop())
+
+    def _send(self, message: Message) -> None:
+        if not self._socket.send(message):
+            raise RequestError(f"the coordinator at {self.endpoint} takes no more messages")
+
+    def _receive(self, timeout_s: float) -> Message | None:
+        return self._socket.receive(timeout_s)
+
+
+def _in_words(mismatches: Sequence[Sequence[str]]) -> str:
+    return "; ".join(f"{field} is {found}, expected {expected}" for field, found, expected in mismatches)

@@ -1,0 +1,316 @@
+"""The coordinator's two sockets, and the members behind them.
+
+Does what the membership machine instructs, keeps each member's line, and hands on what concerns others: what clients
+say to the service, what workers answer to the dispatcher. One thread calls all of it, the step loop's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from coordinator.deadlines import CallLimits, Line
+from coordinator.member import FromWorker, Instructions, Lost, Member, Tell
+from coordinator.members import Members
+from coordinator.plan import LOCAL, Part
+from coordinator.tallies import Counters
+from protocol.messages import (
+    I64,
+    AskStatus,
+    Beat,
+    BeatSeen,
+    Cancel,
+    Hello,
+    Message,
+    OpenWork,
+    RunExperts,
+    SayHello,
+    Stop,
+    Submit,
+    Sums,
+    WorkFailed,
+)
+
+log = logging.getLogger(__name__)
+
+FromClient = Submit | Cancel | AskStatus
+"""What clients ask of the service."""
+
+TICK_S = 0.05
+"""How often time passes for the members, and the longest wait."""
+PROBE_S = 0.05
+"""How often it is tried whether a worker that is waited for can still be reached."""
+BURST = 200
+"""Messages taken in at one go, at most: a flood on a socket must not hold up the steps."""
+MAX_INBOX = 1000
+"""What clients said and nobody has heard yet; what exceeds it is dropped."""
+STRIKES = 8
+"""Failed or wrong answers in a row after which a worker gets no more work until it says Hello anew."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Seat:
+    """A member and its line."""
+
+    member: Member
+    line: Line
+    strikes: int = 0
+    """Failed or wrong answers since the last good one."""
+
+
+class Socket(Protocol):
+    """What is used of a listening socket (protocol.wire.Bound)."""
+
+    dropped: int
+
+    def send(self, peer: bytes, message: Message) -> bool: ...
+    def receive(self, timeout_s: float = 0) -> tuple[bytes, Message] | None: ...
+    def close(self, flush_s: float = 0) -> None: ...
+
+
+class Cluster:
+    """Members, seats and sockets."""
+
+    def __init__(
+        self,
+        control: Socket,
+        work: Socket,
+        members: Members,
+        *,
+        wait: Callable[[float], Sequence[object]],
+        limits: CallLimits,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`wait(timeout_s)` gives those of the two sockets that have something to receive, as soon as one has."""
+        self.members = members
+        self.counters = Counters()
+        self.inbox: deque[tuple[bytes, FromClient]] = deque()
+        """What clients said, for the service."""
+        self.closing = False
+        """Somebody wants the end: a client said Stop, or a signal came. No further layer is begun."""
+        self._control = control
+        self._work = work
+        self._wait = wait
+        self._limits = limits
+        self._clock = clock
+        self._seats: dict[int, Seat] = {}
+        self._latest = (-1, -1)  # (step, layer) of the newest call
+        self._waited_at = self._tick_at = self._probe_at = 0.0
+        self._owner = members.active.owner
+        self._owner_of = (members.active, frozenset[int]())
+
+    def counts(self) -> Counters:
+        """What was counted so far; `dropped` includes the malformed messages that the sockets counted."""
+        counts = self.counters.copy()
+        counts.dropped += self._control.dropped + self._work.dropped
+        return counts
+
+    def suspects(self) -> set[int]:
+        """Serial numbers of members whose late answer is still to come."""
+        return {serial for serial, seat in self._seats.items() if seat.line.suspect}
+
+    # --- taking in --------------------------------------------------------------------------------------------
+
+    def attend(self, at_most_every_s: float = 0.0) -> None:
+        """Between calls: take in what has come on both sockets, and let time pass. Never waits."""
+        if self._clock() - self._waited_at >= at_most_every_s and self.wait(0):
+            for _ in self.answers():
+                raise AssertionError("no answer is awaited between calls")
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return when something has come on either socket, or after TICK_S, and let time pass.
+
+        What came on control is taken in; True if there is something on work.
+        """
+        ready = self._wait(max(0.0, min(timeout_s, TICK_S)))
+        if self._control in ready:
+            self._hear_control()
+        now = self._waited_at = self._clock()
+        if now >= self._tick_at:
+            self._tick_at = now + TICK_S
+            self._follow(self.members.tick(now))
+        return self._work in ready
+
+    def answers(self) -> Iterator[tuple[Seat, Sums | WorkFailed]]:
+        """What has come on work in answer to calls that are still awaited; all else is dealt with. Never waits."""
+        for _ in range(BURST):
+            heard = self._work.receive(0)
+            if heard is None:
+                return
+            answer = self._judge(*heard)
+            if answer is not None:
+                yield answer
+
+    def _hear_control(self) -> None:
+        for _ in range(BURST):
+            heard = self._control.receive(0)
+            if heard is None:
+                return
+            self._take_in(*heard)
+
+    def _take_in(self, peer: bytes, message: Message) -> None:
+        match message:
+            case Hello():
+                self._follow(self.members.hello(peer, message))
+            case Stop():
+                log.info("a client asks for the end")
+                self.closing = True
+            case Submit() | Cancel() if not self.members.is_client(peer):
+                self.tell(peer, SayHello())
+            case Submit() | Cancel() | AskStatus() if len(self.inbox) < MAX_INBOX:
+                self.inbox.append((peer, message))
+            case _ if isinstance(message, FromWorker):
+                self._follow(self.members.from_worker(peer, message, self._clock()))
+                if isinstance(message, Beat):
+                    self._compare_with_line(peer, message)
+            case _:
+                self._drop(peer, message)
+
+    def _compare_with_line(self, peer: bytes, beat: Beat) -> None:
+        member = self.members.of_control(peer)
+        seat = None if member is None else self._seats.get(member.serial)
+        if seat is not None and seat.line.beat(beat.step, beat.layer):
+            log.warning("an answer of worker %s was lost on the way", seat.member.name)
+
+    def _judge(self, peer: bytes, message: Message) -> tuple[Seat, Sums | WorkFailed] | None:
+        """The answer and whose it is, if this is one that is awaited."""
+        if isinstance(message, OpenWork):
+            self._follow(self.members.open_work(peer, message))
+            return None
+        if not isinstance(message, Sums | WorkFailed):
+            self._drop(peer, message)
+            return None
+        member = self.members.of_work(peer)
+        if member is None:
+            self._work.send(peer, SayHello())
+        else:
+            self.members.heard_work(member)
+        seat = None if member is None else self._seats.get(member.serial)
+        ours = message.session == self.members.terms.session
+        if seat is None or not ours or not seat.line.answers(message.step, message.layer, message.attempt):
+            self._count_stray(peer, message, ours)
+            return None
+        if seat.line.suspect:
+            self.close_call(seat, message)
+            self.counters.late_replies += 1
+            log.info("worker %s answered step %d, layer %d late", seat.member.name, message.step, message.layer)
+            return None
+        return seat, message
+
+    def _count_stray(self, peer: bytes, message: Sums | WorkFailed, ours: bool) -> None:
+        if ours and (message.step, message.layer) <= self._latest:
+            self.counters.late_replies += 1
+        else:
+            self._drop(peer, message)
+
+    def _drop(self, peer: bytes, message: Message) -> None:
+        self.counters.dropped += 1
+        log.debug("dropped %s of peer %s: nobody asked for it", type(message).__name__, peer.hex())
+
+    # --- calls ------------------------------------------------------------------------------------------------
+
+    def owners(self, layer: int) -> I64:
+        """(experts,): who is to compute each expert of this layer now; what a suspect holds is left to LOCAL."""
+        active = self.members.active
+        busy = frozenset(serial for serial, seat in self._seats.items() if not seat.line.free)
+        if self._owner_of != (active, busy):
+            self._owner_of = (active, busy)
+            self._owner = np.where(np.isin(active.owner, list(busy)), np.int64(LOCAL), active.owner)
+        row: I64 = self._owner[layer]
+        return row
+
+    def seat(self, serial: int) -> Seat | None:
+        """The seat of a member, or None if it is gone."""
+        member = self.members.get(serial)
+        if member is None:
+            return None
+        seat = self._seats.get(serial)
+        if seat is None:
+            seat = self._seats[serial] = Seat(member=member, line=Line(self._limits))
+        return seat
+
+    def call(self, seat: Seat, part: Part, message: RunExperts, limit_s: float) -> bool:
+        """Send a call to a free seat, to be answered within `limit_s`; False if its member turns out to be gone."""
+        work = seat.member.work
+        assert work is not None  # owner tables name only members whose work connection is open
+        if not self._work.send(work, message):
+            self._follow(self.members.unroutable(work))
+            return False
+        seat.line.begin(message.step, message.layer, part, self._clock(), limit_s)
+        self._latest = (message.step, message.layer)
+        return True
+
+    def close_call(self, seat: Seat, message: Sums | WorkFailed) -> None:
+        """Its answer has come, whatever it is worth: the seat is free."""
+        seat.line.answered(self._clock(), message.busy_us * 1e-6 if isinstance(message, Sums) else None)
+
+    def time_left(self, seat: Seat) -> float:
+        """Seconds until the deadline of the call on a seat; 0 if it is past, given up, or there is none."""
+        line = seat.line
+        return 0.0 if line.call is None or line.suspect else max(0.0, line.call.deadline_at - self._clock())
+
+    def credit(self, seat: Seat, entries: int, reply: Sums) -> None:
+        """Count a good answer."""
+        seat.strikes = 0
+        tally = self.counters.worker(seat.member.name)
+        tally.calls += 1
+        tally.entries += entries
+        tally.busy_us += reply.busy_us
+        tally.wait_us += reply.wait_us
+
+    def strike(self, seat: Seat, reason: str) -> None:
+        """Count an answer that was no help; after too many in a row the worker is left out of placements."""
+        seat.strikes += 1
+        say = log.warning if seat.strikes == 1 else log.debug
+        say("worker %s was no help: %s", seat.member.name, reason)
+        if seat.strikes == STRIKES:
+            self._follow(self.members.unfit(seat.member, f"failed {STRIKES} times in a row, last: {reason}"))
+
+    def probe(self, seats: Iterable[Seat]) -> None:
+        """Now and then: notice workers whose connection is closed, which is how a killed one shows at once."""
+        now = self._clock()
+        if now >= self._probe_at:
+            self._probe_at = now + PROBE_S
+            for seat in tuple(seats):
+                self.tell(seat.member.control, BeatSeen(session=self.members.terms.session))
+
+    # --- telling ----------------------------------------------------------------------------------------------
+
+    def tell(self, peer: bytes, message: Message) -> bool:
+        """Say something on control; False if the peer is gone, which then is known here."""
+        if self._control.send(peer, message):
+            return True
+        self._follow(self.members.unroutable(peer))
+        return False
+
+    def stop(self, within_s: float) -> None:
+        """Tell every worker to stop, and wait until all have said that they leave."""
+        deadline = self._clock() + within_s
+        self._follow(self.members.stop())
+        while len(self.members) and (left := deadline - self._clock()) > 0:
+            self.wait(left)
+            self.attend()
+
+    def close(self, flush_s: float) -> None:
+        """Let what was said leave, and close both sockets."""
+        self._control.close(flush_s)
+        self._work.close(flush_s)
+
+    def _follow(self, instructions: Instructions) -> None:
+        for one in instructions:
+            match one:
+                case Lost(member=member):
+                    seat = self._seats.pop(member.serial, None)
+                    if seat is not None:
+                        seat.line.give_up()
+                    self.counters.keep({member.name for member in self.members} | self.members.gone.keys())
+                case Tell(channel="work", peer=peer, message=message):
+                    self._work.send(peer, message)
+                case Tell(peer=peer, message=message):
+                    self.tell(peer, message)

@@ -1,0 +1,125 @@
+"""A cluster as a value, and the TOML file that states one; everything wrong with a file is reported at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coordinator.cores import usable_cores
+from coordinator.toml_reader import Read, Reader, file_beside, later, one_of, only, text, whole
+from protocol.endpoints import check_endpoint
+
+DEFAULT_LISTEN = "tcp://127.0.0.1:7600"
+MAX_THREADS = 512
+MAX_WORKERS = 64
+
+
+def default_threads() -> int:
+    """One thread for each usable core."""
+    return min(len(usable_cores()), MAX_THREADS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorConfig:
+    """What the coordinator process is started with."""
+
+    listen: str = DEFAULT_LISTEN
+    """Endpoint of the control connection; the work connection takes the next port, or the ipc name with -work."""
+    threads: int = field(default_factory=default_threads)
+    """Threads of its kernels."""
+    kv: str = "f16"
+    """Type of the keys and values in the cache: "f16" or "f32"."""
+    chunk: int | None = None
+    """Prompt rows read in one step at most; None leaves it to the coordinator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerGroup:
+    """Expert workers that are alike."""
+
+    name: str
+    """The workers are called name-0, name-1 and so on."""
+    count: int = 1
+    """How many there are."""
+    threads: int = 1
+    """Threads of the kernels of each."""
+    model_path: Path | None = None
+    """The file that they map, if it is not the coordinator's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """All processes of one cluster, and the model they run."""
+
+    model: Path
+    coordinator: CoordinatorConfig = field(default_factory=CoordinatorConfig)
+    workers: tuple[WorkerGroup, ...] = ()
+
+    @property
+    def worker_threads(self) -> int:
+        """Threads of all workers together."""
+        return sum(group.count * group.threads for group in self.workers)
+
+
+def read_config(path: Path) -> ClusterConfig:
+    """The cluster that the TOML file at `path` states; ConfigError with one line for each thing that is wrong."""
+    reader = Reader(path)
+    model_file = file_beside(path.parent)
+    reader.sections({"model": True, "coordinator": False, "workers": False}, refused=LATER_SECTIONS)
+    model = reader.table("model", {"path": model_file}, required=("path",))
+    coordinator = reader.table("coordinator", COORDINATOR_KEYS)
+    groups = reader.tables("workers", {**WORKER_KEYS, "model_path": model_file}, required=("name",))
+    _report_shared_names(groups, reader)
+    reader.finish()
+    return ClusterConfig(
+        model=model["path"],
+        coordinator=CoordinatorConfig(**_used(coordinator)),
+        workers=tuple(WorkerGroup(**_used(group)) for group in groups),
+    )
+
+
+def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
+    seen: set[str] = set()
+    for index, group in enumerate(groups):
+        if group.get("name") in seen:
+            reader.problem("workers", index, "name", f"another group is called {group['name']} too")
+        seen.add(group.get("name", ""))
+
+
+def _used(values: dict[str, Any]) -> dict[str, Any]:
+    """Without the keys that may have one value only, and so tell nothing."""
+    return {key: value for key, value in values.items() if key not in ONE_VALUE_KEYS}
+
+
+def _local_endpoint(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"an endpoint is expected, such as {DEFAULT_LISTEN}, found {value!r}")
+    check_endpoint(value, dial=True)  # workers must be able to dial it, so a port must be named
+    return value
+
+
+COORDINATOR_KEYS: dict[str, Read] = {
+    "listen": _local_endpoint,
+    "threads": whole(1, MAX_THREADS),
+    "kv": one_of("f16", "f32"),
+    "chunk": whole(1, 512),
+    "device": only("cpu"),
+    "local_experts": only(True),
+    "work_listen": later,
+    "bulk_listen": later,
+    "layer_input_listen": later,
+}
+
+WORKER_KEYS: dict[str, Read] = {
+    "name": text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", "a name of letters, digits, dots, dashes and underscores"),
+    "count": whole(0, MAX_WORKERS),
+    "threads": whole(1, MAX_THREADS),
+    "host": only("local"),
+    "ram_gib": only("auto"),
+    "command": later,
+}
+
+ONE_VALUE_KEYS = frozenset({"device", "local_experts", "host", "ram_gib"})
+
+LATER_SECTIONS = ("peers", "lookahead", "placement")

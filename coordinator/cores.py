@@ -1,0 +1,55 @@
+"""Which processor cores a launcher may bind its workers to: no two launchers of one machine bind to the same.
+
+A lease is an abstract socket with the core's number in its name: only one process can have it, and the kernel takes it
+back when that process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+
+
+def usable_cores() -> tuple[int, ...]:
+    """Numbers of the cores that this process may use, ascending."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+class CoreLeases:
+    """The cores that this process holds; a context manager that gives them back."""
+
+    def __init__(self) -> None:
+        self._held: list[socket.socket] = []
+
+    def __enter__(self) -> CoreLeases:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.give_back()
+
+    def take(self, count: int, usable: Sequence[int]) -> tuple[int, ...]:
+        """`count` of the usable cores that nobody holds, the first ones; none if there are not so many."""
+        taken: list[int] = []
+        for core in usable:
+            if len(taken) < count and self._lease(core):
+                taken.append(core)
+        if len(taken) < count:
+            self.give_back()
+            return ()
+        return tuple(taken)
+
+    def give_back(self) -> None:
+        """Hold none any more."""
+        while self._held:
+            self._held.pop().close()
+
+    def _lease(self, core: int) -> bool:
+        lease = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            lease.bind(f"\0expertmesh-core-{core}")
+        except OSError:
+            lease.close()
+            return False
+        self._held.append(lease)
+        return True

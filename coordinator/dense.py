@@ -1,0 +1,140 @@
+"""The dense part of a qwen3moe step on the CPU: embedding, attention half and router of each layer, head.
+
+The experts, between `route` and `combine`, are somebody else's work. docs/arithmetic.md states every operation;
+each row gives the bits that it would give alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+import native
+from coordinator.rope import inverse_frequencies
+from coordinator.weights import DenseWeights
+from coordinator.window import Window
+from protocol.geometry import Geometry
+from protocol.gguf import GgufFile
+from protocol.messages import F32, I32, I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Activations:
+    """The buffers of a step, used again by the next one."""
+
+    x: F32  # (rows, width): the residual stream
+    normed: F32  # (rows, width): input of a half layer, then output of the attention
+    query: F32  # (rows, heads, head_dim)
+    key: F32  # (rows, kv_heads, head_dim)
+    value: F32  # (rows, kv_heads, head_dim)
+    attended: F32  # (rows, heads * head_dim)
+    router: F32  # (rows, experts)
+    sums: I64  # (rows, width): weighted expert outputs on the fixed-point grid
+
+    @classmethod
+    def of(cls, geometry: Geometry, rows: int) -> Activations:
+        """Buffers for `rows` rows; memory is taken as it is used."""
+        heads, kv_heads, head_dim = geometry.heads, geometry.kv_heads, geometry.head_dim
+        return cls(
+            x=np.empty((rows, geometry.width), np.float32),
+            normed=np.empty((rows, geometry.width), np.float32),
+            query=np.empty((rows, heads, head_dim), np.float32),
+            key=np.empty((rows, kv_heads, head_dim), np.float32),
+            value=np.empty((rows, kv_heads, head_dim), np.float32),
+            attended=np.empty((rows, heads * head_dim), np.float32),
+            router=np.empty((rows, geometry.experts), np.float32),
+            sums=np.empty((rows, geometry.width), np.int64),
+        )
+
+    def first(self, rows: int) -> Activations:
+        """The same buffers, cut to `rows` rows."""
+        return Activations(**{each.name: getattr(self, each.name)[:rows] for each in fields(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """What all layers of one step share."""
+
+    window: Window
+    caches: list[native.KvCache]
+    cos: F32  # (rows, head_dim / 2)
+    sin: F32  # (rows, head_dim / 2)
+    buffers: Activations
+
+    def zeroed_sums(self) -> I64:
+        """Where the weighted experts of the next layer are added up, (rows, width)."""
+        self.buffers.sums.fill(0)
+        return self.buffers.sums
+
+
+class DenseModel:
+    """The dense weights at work. Not for two threads at once: the buffers are shared by all steps."""
+
+    def __init__(self, gguf: GgufFile, geometry: Geometry, pool: native.Pool, max_rows: int) -> None:
+        """ModelError if the file lacks a dense tensor, or one has another shape or a type that no kernel runs."""
+        self._geometry = geometry
+        self._pool = pool
+        self._weights = DenseWeights.of(gguf, geometry)
+        self._frequencies = inverse_frequencies(geometry.rope_base, geometry.head_dim)
+        self._buffers = Activations.of(geometry, max_rows)
+
+    def begin(self, window: Window) -> Step:
+        """Embed the window's ids and look up their rotations."""
+        buffers = self._buffers.first(window.rows)
+        buffers.x[:] = self._weights.embedding.dequantise(0, window.ids)
+        cos, sin = native.rope_table(window.row_position, self._frequencies)
+        caches = [chunk.sequence.cache for chunk in window.chunks]
+        return Step(window=window, caches=caches, cos=cos, sin=sin, buffers=buffers)
+
+    def attend(self, layer: int, step: Step) -> None:
+        """x += attention of x; keys and values of the rows are stored. NonFiniteError(row)."""
+        weights, buffers, geometry = self._weights.layers[layer], step.buffers, self._geometry
+        eps = geometry.norm_eps
+        native.rms_norm(buffers.x, weights.attention_norm, eps, buffers.normed)
+        rows = native.Rows(buffers.normed)  # quantised once, for three matrices
+        self._multiply(weights.query, rows, buffers.query)
+        self._multiply(weights.key, rows, buffers.key)
+        self._multiply(weights.value, rows, buffers.value)
+        for heads, norm in ((buffers.query, weights.query_norm), (buffers.key, weights.key_norm)):
+            native.rms_norm(heads, norm, eps, heads)
+            native.rope(heads, step.cos, step.sin)
+        for chunk, part in step.window.parts():
+            sequence = chunk.sequence
+            sequence.cache.store(layer, sequence.position, buffers.key[part], buffers.value[part])
+        window = step.window
+        native.attention(
+            self._pool, layer, buffers.query, step.caches, window.row_chunk, window.row_position, buffers.attended
+        )
+        self._multiply(weights.output, native.Rows(buffers.attended), buffers.normed)
+        native.add_rows(buffers.x, buffers.normed)
+
+    def route(self, layer: int, step: Step) -> tuple[native.Rows, I32, F32]:
+        """What the experts take, and which of them: activation rows, ids and weights (rows, k). NonFiniteError(row)."""
+        weights, buffers, geometry = self._weights.layers[layer], step.buffers, self._geometry
+        native.rms_norm(buffers.x, weights.ffn_norm, geometry.norm_eps, buffers.normed)
+        rows = native.Rows(buffers.normed)
+        self._multiply(weights.router, rows, buffers.router)
+        ids, shares = native.route(buffers.router, geometry.experts_used, geometry.normalise_weights)
+        return rows, ids, shares
+
+    def combine(self, step: Step) -> None:
+        """x += the layer's experts: rounded to fp32 once, however many there were."""
+        native.add_combined(step.buffers.x, step.buffers.sums)
+
+    def logits(self, step: Step, rows: list[int]) -> F32:
+        """Head of the rows named, a new array (len(rows), vocabulary). NonFiniteError(index into `rows`)."""
+        if not rows:
+            return np.empty((0, self._geometry.vocabulary), np.float32)
+        normed = step.buffers.x[rows]
+        native.rms_norm(normed, self._weights.output_norm, self._geometry.norm_eps, normed)
+        logits = np.empty((len(rows), self._geometry.vocabulary), np.float32)
+        self._multiply(self._weights.head, native.Rows(normed), logits)
+        finite = np.isfinite(logits).all(axis=1)
+        if not finite.all():
+            raise native.NonFiniteError("a logit is NaN or infinite", int(finite.argmin()))
+        return logits
+
+    def _multiply(self, weights: native.Weights, rows: native.Rows, out: F32) -> None:
+        """out (rows, ...) = rows @ weights.T, whatever the other axes of `out` are."""
+        native.matmul(self._pool, weights, 0, rows, out.reshape(rows.count, weights.rows))

@@ -1,0 +1,230 @@
+"""One layer's experts, by whoever holds them: plan, ask, compute the local share meanwhile, gather.
+
+Every (row, expert) entry is added to the sums exactly once. A part whose worker is late, lost or answers badly is taken
+from it and computed by the local bank as a new attempt; because sums are exact integers and experts are pure functions,
+that cannot change a bit.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import native
+from coordinator.cluster import Cluster, Seat
+from coordinator.layer_times import LayerTime, LayerTimes
+from coordinator.plan import LOCAL, Coverage, Part, plan_layer
+from coordinator.replies import Expected, add_reply
+from expert_worker.bank import ExpertBank
+from protocol.errors import ExpertError, ProtocolError, RequestError
+from protocol.layout import ExpertLayout
+from protocol.messages import F32, I8, I32, I64, RunExperts, Sums, WorkFailed
+
+log = logging.getLogger(__name__)
+
+ATTEND_S = 0.005
+"""How often the sockets are looked at, at least; whoever waits for answers looks at them anyway."""
+
+_NO_CODES = np.empty((0, 0), np.int8)
+_NO_FLOATS = np.empty((0, 0), np.float32)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Layer:
+    """One layer under way."""
+
+    step: int
+    layer: int
+    rows: native.Rows
+    sums: I64
+    coverage: Coverage
+    awaited: dict[Seat, Part] = field(default_factory=dict)
+    """What has been asked of whom, and not answered."""
+    expected: dict[Seat, Expected] = field(default_factory=dict)
+    """What good answers to that consist of."""
+    local_s: float = 0.0
+    """In the local bank."""
+    wait_s: float = 0.0
+    """Waiting for answers."""
+    busy_s: float = 0.0
+    """Of the busiest worker in its kernels."""
+
+
+class MeshExperts:
+    """An `ExpertRunner` over the workers of a cluster and the coordinator's own bank."""
+
+    def __init__(
+        self, cluster: Cluster, bank: ExpertBank, layout: ExpertLayout, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.times = LayerTimes()
+        self._cluster = cluster
+        self._bank = bank
+        self._quantised = [layer.quantised_input for layer in layout.layers]
+        self._no_singles = np.empty((0, layout.width), np.float32)
+        self._clock = clock
+
+    def run_layer(self, step: int, layer: int, rows: native.Rows, ids: I32, weights: F32, sums: I64) -> None:
+        """Add every entry of ids and weights (rows, k) to `sums` (rows, width), which arrives zeroed.
+
+        RequestError, before anybody is asked, for bad ids or weights; ExpertError if the local bank cannot compute
+        what nobody else did. `sums` is then of no use.
+        """
+        began = self._clock()
+        self._cluster.attend(ATTEND_S)
+        if self._cluster.closing:
+            raise RequestError("the coordinator is stopping")
+        parts = plan_layer(layer, ids, weights, self._cluster.owners(layer))
+        planned = self._clock()
+        work = _Layer(step=step, layer=layer, rows=rows, sums=sums, coverage=Coverage(ids.size))
+        try:
+            local = self._ask(work, parts)
+            asked = self._clock()
+            for part in local:
+                self._compute(work, part)
+            self._gather(work)
+        finally:
+            for seat in work.awaited:  # left by an exception: what still comes is late
+                seat.line.give_up()
+        if work.coverage.missing:
+            raise ExpertError(layer, -1, f"{work.coverage.missing} of {ids.size} entries were computed by nobody")
+        ended = self._clock()
+        self.times.add(
+            LayerTime(
+                plan=planned - began,
+                send=asked - planned,
+                local=work.local_s,
+                wait=work.wait_s,
+                take=ended - asked - work.local_s - work.wait_s,
+                total=ended - began,
+                kernel=max(work.local_s, work.busy_s),
+            )
+        )
+
+    # --- asking -----------------------------------------------------------------------------------------------
+
+    def _ask(self, work: _Layer, parts: list[Part]) -> list[Part]:
+        """Send one call per worker; returns the parts that are left to the local bank."""
+        if parts[-1].holder == LOCAL:  # they ascend, and it is the lowest
+            return parts
+        local = []
+        activations = self._activations(work)
+        for part in parts:
+            if part.holder == LOCAL:
+                local.append(part)
+            elif not self._send(work, part, *activations):
+                local.append(self._plan_again(part))
+        for seat, part in work.awaited.items():  # not before all have been sent: the workers compute meanwhile
+            work.expected[seat] = Expected.of(*part.distinct_rows(len(work.sums)))
+        return local
+
+    def _activations(self, work: _Layer) -> tuple[I8, F32, F32]:
+        """Codes and scales, or values, of all rows: whichever form travels in this layer."""
+        if self._quantised[work.layer]:
+            return *work.rows.quantise(), _NO_FLOATS
+        return _NO_CODES, _NO_FLOATS, work.rows.values()
+
+    def _send(self, work: _Layer, part: Part, codes: I8, scales: F32, values: F32) -> bool:
+        seat = self._cluster.seat(part.holder)
+        if seat is None:
+            return False
+        rows, index = part.distinct_rows(len(work.sums))
+        if len(rows) < len(work.sums):  # only what this worker needs
+            codes, scales = (codes[rows], scales[rows]) if len(codes) else (codes, scales)
+            values = values[rows] if len(values) else values
+        members = self._cluster.members
+        limit_s = seat.line.latency.limit_s(len(part))
+        message = RunExperts(
+            session=members.terms.session,
+            placement=members.active.version,
+            step=work.step,
+            layer=work.layer,
+            attempt=part.attempt,
+            budget_ms=int(limit_s * 1000),
+            codes=codes,
+            scales=scales,
+            values=values,
+            row=rows,
+            entry_expert=part.expert,
+            entry_row=index,
+            entry_weight=part.weight,
+        )
+        if not self._cluster.call(seat, part, message, limit_s):
+            return False
+        work.awaited[seat] = part
+        return True
+
+    def _plan_again(self, part: Part) -> Part:
+        self._cluster.counters.replans += 1
+        return part.again_locally()
+
+    # --- computing here ---------------------------------------------------------------------------------------
+
+    def _compute(self, work: _Layer, part: Part) -> None:
+        """The local bank adds its part straight to the sums."""
+        if not work.coverage.accept(part):
+            raise ExpertError(work.layer, -1, "entries were planned for two holders")
+        began = self._clock()
+        slots = -1 - part.row
+        self._bank.run(work.layer, work.rows, part.expert, part.row, part.weight, slots, self._no_singles, work.sums)
+        work.local_s += self._clock() - began
+        self._cluster.counters.local_entries += len(part)
+
+    # --- gathering --------------------------------------------------------------------------------------------
+
+    def _gather(self, work: _Layer) -> None:
+        """Take answers as they come; what is late or lost is computed here."""
+        while work.awaited:
+            left_s = min(map(self._cluster.time_left, work.awaited))
+            began = self._clock()
+            heard = self._cluster.wait(left_s)
+            work.wait_s += self._clock() - began
+            if heard:
+                self._take_answers(work)
+            elif left_s > 0:
+                self._cluster.probe(work.awaited)
+            if left_s <= 0:  # only now, for an answer that lies in the socket is not late
+                self._replace_late(work)
+
+    def _take_answers(self, work: _Layer) -> None:
+        for seat, message in self._cluster.answers():
+            self._take(work, seat, message)
+            if not work.awaited:
+                return
+
+    def _take(self, work: _Layer, seat: Seat, message: Sums | WorkFailed) -> None:
+        part = work.awaited.pop(seat)
+        self._cluster.close_call(seat, message)
+        if isinstance(message, WorkFailed):
+            self._cluster.strike(seat, message.reason)
+        elif self._add(work, seat, part, message):
+            return
+        self._compute(work, self._plan_again(part))
+
+    def _add(self, work: _Layer, seat: Seat, part: Part, reply: Sums) -> bool:
+        """Add a good answer to the sums; a bad one is counted and dropped."""
+        try:
+            if not work.coverage.takes(part):
+                raise ProtocolError("its entries are covered already")
+            add_reply(reply, work.expected[seat], work.sums)
+        except ProtocolError as error:
+            self._cluster.counters.dropped += 1
+            self._cluster.strike(seat, f"a wrong answer for layer {work.layer}: {error}")
+            return False
+        work.coverage.accept(part)
+        work.busy_s = max(work.busy_s, reply.busy_us * 1e-6)
+        self._cluster.credit(seat, len(part), reply)
+        return True
+
+    def _replace_late(self, work: _Layer) -> None:
+        """Compute here what is past its deadline, and what was asked of a worker that is gone."""
+        for seat in tuple(work.awaited):
+            if self._cluster.time_left(seat) > 0:
+                continue
+            part = work.awaited.pop(seat)
+            log.warning("no answer of worker %s for layer %d: computed here", seat.member.name, work.layer)
+            seat.line.give_up()
+            self._compute(work, self._plan_again(part))

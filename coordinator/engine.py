@@ -1,0 +1,159 @@
+"""The step: a window of rows of several sequences through the whole model.
+
+Reading a prompt and continuing a conversation are the same step; a chunk of a prompt is more rows of one sequence.
+The engine does the dense half itself and gives the experts of each layer to an `ExpertRunner`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+
+import native
+from coordinator.dense import DenseModel
+from coordinator.sequence import TokenSequence
+from coordinator.window import Chunk, Window, check_ids
+from protocol.errors import ConfigError, RequestError
+from protocol.geometry import Geometry
+from protocol.gguf import GgufFile
+from protocol.layout import ExpertLayout
+from protocol.messages import F32, I32, I64, MAX_ROWS
+
+__all__ = ["Chunk", "Engine", "ExpertRunner", "RowError", "TokenSequence"]
+
+KV_TYPES = ("f16", "f32")
+"""What keys and values can be cached as."""
+
+
+class ExpertRunner(Protocol):
+    """Whoever computes the experts: this process, or workers."""
+
+    def run_layer(self, step: int, layer: int, rows: native.Rows, ids: I32, weights: F32, sums: I64) -> None:
+        """Add every (row, expert) entry to `sums` exactly once, times its weight, on the fixed-point grid.
+
+        `ids` and `weights` are (rows, k), and to be checked before anybody is asked; `sums` (rows, width) arrives
+        zeroed. RequestError or ExpertError if an id is bad or the work cannot be done: the step fails.
+        """
+
+
+class RowError(RequestError):
+    """A row's values are not finite: its sequence is to blame, the others of the window are not."""
+
+    def __init__(self, text: str, sequence: TokenSequence) -> None:
+        super().__init__(text)
+        self.sequence = sequence
+
+
+class Engine:
+    """One model's steps. Used by one thread.
+
+    A step that raises has advanced no sequence: the same chunks, or some of them, can be tried again.
+    """
+
+    def __init__(
+        self,
+        gguf: GgufFile,
+        geometry: Geometry,
+        layout: ExpertLayout,
+        experts: ExpertRunner,
+        pool: native.Pool,
+        kv: str = "f16",
+    ) -> None:
+        """`kv` is one of KV_TYPES. `gguf` stays open for as long as the engine.
+
+        ModelError if the dense tensors do not fit the geometry, or have a type that no kernel runs.
+        """
+        if kv not in KV_TYPES:
+            raise ConfigError(f"the type of cached keys and values is {kv!r}, expected {' or '.join(KV_TYPES)}")
+        self._geometry = geometry
+        self._layout = layout
+        self._experts = experts
+        self._kv = kv
+        self._dense = DenseModel(gguf, geometry, pool, MAX_ROWS)
+        self._file = gguf.file
+        self._watch = native.Watch(gguf.file.data)
+        self.steps = 0
+        """Steps begun so far: the number of the next one."""
+
+    def close(self) -> None:
+        """No longer survive changes of the file. May be called again."""
+        self._watch.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def new_sequence(self, prompt_ids: Sequence[int] | I32, max_tokens: int) -> TokenSequence:
+        """An empty sequence with room for this prompt and its answer. RequestError if the model has no such ids."""
+        check_ids(prompt_ids, self._geometry.vocabulary)
+        context, positions = self._geometry.context, len(prompt_ids) + max_tokens
+        if len(prompt_ids) == 0 or max_tokens < 0:
+            raise RequestError(f"a prompt of 1 token or more expected, found {len(prompt_ids)} and {max_tokens=}")
+        if positions > context:
+            raise RequestError(
+                f"{len(prompt_ids)} prompt tokens and {max_tokens} new ones need {positions} positions, "
+                f"the model's context has {context}"
+            )
+        geometry = self._geometry
+        cache = native.KvCache(geometry.layers, positions, geometry.kv_heads, geometry.head_dim, self._kv)
+        return TokenSequence(cache, last_step=self.steps - 1)
+
+    def step(self, chunks: Sequence[Chunk]) -> list[F32]:
+        """Compute the chunks; their logits, each (rows wanted, vocabulary). The sequences advance by their chunks.
+
+        RequestError for ids outside the vocabulary, a full sequence, values that are not finite (RowError) and a
+        model file that changed; and whatever the `ExpertRunner` raises.
+        """
+        window = Window.of(chunks, self._geometry.vocabulary)
+        number, self.steps = self.steps, self.steps + 1
+        try:
+            logits = self._compute(number, window)
+        except Exception:
+            self._check_file()  # explains whatever went wrong better than its consequence does
+            raise
+        self._check_file()
+        for chunk in window.chunks:
+            chunk.sequence.advance(chunk.ids, number)
+        return np.split(logits, np.cumsum([len(chunk.wanted()) for chunk in window.chunks[:-1]], dtype=np.intp))
+
+    def _compute(self, number: int, window: Window) -> F32:
+        step = self._dense.begin(window)
+        for layer in range(self._geometry.layers):
+            with _rows_named(f"layer {layer}", window, range(window.rows)):
+                self._dense.attend(layer, step)
+                rows, ids, weights = self._dense.route(layer, step)
+                if self._layout.layers[layer].quantised_input:
+                    rows.quantise()  # here, where a bad row has a name, and before anybody works on it
+            self._experts.run_layer(number, layer, rows, ids, weights, step.zeroed_sums())
+            self._dense.combine(step)
+        wanted = window.wanted_rows()
+        with _rows_named("the head", window, wanted):
+            return self._dense.logits(step, wanted)
+
+    def _check_file(self) -> None:
+        """RequestError if the mapped file is not what it was: its weights may have been read as zeros."""
+        changed = self._file.changed()
+        if changed is None and (offset := self._watch.fault()) >= 0:
+            changed = f"its bytes at offset {offset} cannot be read"
+        if changed is not None:
+            raise RequestError(
+                f"model file {self._file.path} changed while in use: {changed}; start again with it whole"
+            )
+
+
+@contextmanager
+def _rows_named(where: str, window: Window, rows: Sequence[int]) -> Iterator[None]:
+    """Turn NonFiniteError, which counts along `rows`, into RowError, which tells whose row it is."""
+    try:
+        yield
+    except native.NonFiniteError as error:
+        reason, index = error.args
+        row = rows[index]
+        sequence, position = window.chunks[window.row_chunk[row]].sequence, window.row_position[row]
+        raise RowError(f"{where}, row {row} of the window (position {position}): {reason}", sequence) from error

@@ -1,0 +1,77 @@
+"""What a Hello must agree with before its sender gets any work, and what it is told in return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from protocol.messages import MAX_ROWS, PROTOCOL, Hello
+
+MAX_NAME = 64
+"""Characters of a worker's name: it appears in tables, logs and reports."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What every worker and client of one coordinator has to accept."""
+
+    session: str
+    """This life of the coordinator: fresh random hex."""
+    fingerprint: str
+    """Of the model file."""
+    geometry: Mapping[str, int]
+    """layers, experts, width, expert_width."""
+    work: str
+    """Endpoint of the work connection."""
+    max_entries: int
+    """Entries of one RunExperts at most."""
+    max_rows: int = MAX_ROWS
+    """Rows of one RunExperts at most."""
+    beat_s: float = 0.5
+    """Interval at which workers must show that they live."""
+    missed_beats: int = 6
+    """Beats that may be missing before a worker is given up."""
+
+    @property
+    def silence_limit_s(self) -> float:
+        """How long a worker may be silent before it is given up."""
+        return self.beat_s * self.missed_beats
+
+    @property
+    def name_claim_s(self) -> float:
+        """How long the holder of a name may take to show that it lives when another worker claims the name."""
+        return self.beat_s * 1.5
+
+
+def where(hello: Hello) -> str:
+    """Which process says this Hello, for people."""
+    return f"pid {hello.pid} on {hello.host}"
+
+
+def mismatches(hello: Hello, terms: Terms) -> list[list[str]]:
+    """Every reason to refuse this Hello, as (field, found, expected).
+
+    A client that leaves fingerprint and geometry empty makes no claim about the model, so there is nothing to check.
+    """
+    if hello.protocol != PROTOCOL:  # another protocol's fields may mean anything
+        return [["protocol", str(hello.protocol), str(PROTOCOL)]]
+    wrong = []
+    if hello.role not in ("worker", "client"):
+        wrong.append(["role", hello.role, "worker or client"])
+    if not 1 <= len(hello.name) <= MAX_NAME or not hello.name.isprintable():
+        wrong.append(["name", repr(hello.name[: MAX_NAME + 1]), f"1 to {MAX_NAME} printable characters"])
+    if not hello.incarnation:
+        wrong.append(["incarnation", "nothing", "fresh random hex"])
+    makes_no_claim = hello.role == "client" and not hello.fingerprint and not hello.geometry
+    return wrong if makes_no_claim else wrong + _model_mismatches(hello, terms)
+
+
+def _model_mismatches(hello: Hello, terms: Terms) -> list[list[str]]:
+    wrong = []
+    if hello.fingerprint != terms.fingerprint:
+        wrong.append(["fingerprint", hello.fingerprint or "nothing", terms.fingerprint])
+    for field, expected in terms.geometry.items():
+        found = hello.geometry.get(field)
+        if found != expected:
+            wrong.append([f"geometry.{field}", "nothing" if found is None else str(found), str(expected)])
+    return wrong

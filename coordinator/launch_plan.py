@@ -1,0 +1,101 @@
+"""What the launcher will start, resolved before anything is started: pure, so `--dry-run` can show it."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from coordinator.config import ClusterConfig, CoordinatorConfig, WorkerGroup
+
+COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessPlan:
+    """One process on this machine."""
+
+    name: str
+    """"coordinator", or the worker's name."""
+    command: tuple[str, ...]
+    """Without `--parent PID`, which the launcher adds."""
+    threads: int
+    cores: tuple[int, ...]
+    """The cores it is bound to; empty if it may use any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPlan:
+    """All processes of a cluster, the coordinator first."""
+
+    model: Path
+    listen: str
+    processes: tuple[ProcessPlan, ...]
+
+
+def private_endpoint() -> str:
+    """A new abstract ipc endpoint: it has no file, and other users of the machine cannot guess it."""
+    return f"ipc://@expertmesh-{secrets.token_hex(8)}"
+
+
+def private_cluster(
+    model: Path, *, workers: int, threads: int, kv: str = "f16", chunk: int | None = None
+) -> ClusterConfig:
+    """A cluster for one answer: the coordinator has all `threads`; the workers compute in between and share them."""
+    coordinator = CoordinatorConfig(listen=private_endpoint(), threads=threads, kv=kv, chunk=chunk)
+    group = WorkerGroup(name="worker", count=workers, threads=max(1, threads // max(1, workers)))
+    return ClusterConfig(model=model, coordinator=coordinator, workers=(group,))
+
+
+def plan_here(config: ClusterConfig, cores: Sequence[int] = ()) -> LaunchPlan:
+    """The processes of `config` on this machine, run by this interpreter, workers bound to `cores`."""
+    return resolve(config, python=sys.executable, cores=cores)
+
+
+def resolve(config: ClusterConfig, *, python: str, cores: Sequence[int]) -> LaunchPlan:
+    """The processes of `config`, run by the interpreter `python`; workers get disjoint `cores` if there are enough."""
+    members = [(f"{group.name}-{index}", group) for group in config.workers for index in range(group.count)]
+    shares = share_cores([group.threads for _, group in members], cores)
+    workers = [
+        ProcessPlan(
+            name=name,
+            command=_worker_command(config, name, group, python),
+            threads=group.threads,
+            cores=share,
+        )
+        for (name, group), share in zip(members, shares, strict=True)
+    ]
+    coordinator = ProcessPlan(
+        name=COORDINATOR,
+        command=_coordinator_command(config, len(workers), python),
+        threads=config.coordinator.threads,
+        cores=(),
+    )
+    return LaunchPlan(model=config.model, listen=config.coordinator.listen, processes=(coordinator, *workers))
+
+
+def share_cores(threads: Sequence[int], cores: Sequence[int]) -> list[tuple[int, ...]]:
+    """Disjoint cores for workers of so many threads; all empty if there are too few, for two pools on one core
+    are slower than what the operating system makes of it."""
+    if sum(threads) > len(cores):
+        return [()] * len(threads)
+    starts = [sum(threads[:index]) for index in range(len(threads))]
+    return [tuple(cores[start : start + count]) for start, count in zip(starts, threads, strict=True)]
+
+
+def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tuple[str, ...]:
+    chosen = config.coordinator
+    options = ["--model", str(config.model), "--listen", chosen.listen, "--workers", str(workers)]
+    options += ["--threads", str(chosen.threads), "--kv", chosen.kv]
+    if chosen.chunk is not None:
+        options += ["--chunk", str(chosen.chunk)]
+    return (python, "-P", "-m", "coordinator.main", *options)
+
+
+def _worker_command(config: ClusterConfig, name: str, group: WorkerGroup, python: str) -> tuple[str, ...]:
+    model = group.model_path or config.model
+    options = ["--connect", config.coordinator.listen, "--model", str(model)]
+    options += ["--name", name, "--threads", str(group.threads)]
+    return (python, "-P", "-m", "expert_worker.main", *options)

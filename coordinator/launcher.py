@@ -1,0 +1,94 @@
+"""Starting the local processes of a cluster, noticing their exits, and stopping them in order, all under deadlines."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from coordinator.children import Child, OnLine, end_all, ignore_line, wait_for_all
+from coordinator.config import ClusterConfig
+from coordinator.cores import CoreLeases, usable_cores
+from coordinator.interrupts import Interrupts
+from coordinator.launch_plan import COORDINATOR, LaunchPlan, plan_here
+from protocol.errors import ExpertmeshError
+
+log = logging.getLogger(__name__)
+
+ASKED_S = 3.0
+"""Time for an orderly end after Stop."""
+TERM_S = 2.0
+"""Time for an end after SIGTERM."""
+KILL_S = 5.0
+"""Time for the kernel to end a process after SIGKILL."""
+
+
+class Launcher:
+    """The processes of one plan. A context manager: it starts them all, and stops whatever runs at the end."""
+
+    def __init__(self, plan: LaunchPlan, interrupts: Interrupts, on_line: OnLine = ignore_line) -> None:
+        self.plan = plan
+        self.children: dict[str, Child] = {}
+        self._interrupts = interrupts
+        self._on_line = on_line
+        self._plans = {process.name: process for process in plan.processes}
+
+    def __enter__(self) -> Launcher:
+        try:
+            for name in self._plans:
+                self.start(name)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def start(self, name: str) -> Child:
+        """Start the process of that name, for the first time or again. Only from the main thread (see children)."""
+        try:
+            child = Child(self._plans[name], self._on_line)
+        except OSError as error:
+            raise ExpertmeshError(f"{name} cannot be started: {error}") from None
+        self.children[name] = child
+        log.info("%s started, process %d", name, child.pid)
+        return child
+
+    def ended(self) -> list[Child]:
+        """The processes that are not running any more."""
+        return [child for child in self.children.values() if child.exit_code() is not None]
+
+    def stop(self) -> None:
+        """Ask the coordinator to stop the cluster, then end by signals what is left; returns when nothing runs."""
+        self._interrupts.stopping()
+        coordinator = self.children.get(COORDINATOR)
+        if coordinator is not None and coordinator.exit_code() is None:
+            self._ask(coordinator)
+        left = end_all(list(self.children.values()), 0.0 if self._interrupts.hurried else TERM_S, KILL_S)
+        for child in left:
+            log.error("%s, process %d, does not end", child.name, child.pid)
+
+    def _ask(self, coordinator: Child) -> None:
+        from coordinator.client import Client  # ZeroMQ is loaded after the children are started, not before
+
+        deadline = time.monotonic() + ASKED_S
+        running = list(self.children.values())
+        with Client(self.plan.listen) as client:
+            client.stop()
+            while running and time.monotonic() < deadline and not self._interrupts.hurried:
+                running = wait_for_all(running, 0.05)
+                if coordinator not in running:
+                    break  # the workers have been told, or never will be
+            if running:
+                wait_for_all(running, min(0.5, deadline - time.monotonic()))
+
+
+@contextmanager
+def launched(config: ClusterConfig, interrupts: Interrupts, on_line: OnLine = ignore_line) -> Iterator[Launcher]:
+    """The cluster of `config`, started on this machine; its workers on cores that no other launcher has taken."""
+    with CoreLeases() as leases:
+        cores = leases.take(config.worker_threads, usable_cores())
+        with Launcher(plan_here(config, cores), interrupts, on_line) as launcher:
+            yield launcher

@@ -1,0 +1,177 @@
+"""The coordinator process: `python -P -m coordinator.main --model FILE --listen ENDPOINT`.
+
+Logs to stderr. Exit code 0 after Stop, SIGTERM or SIGINT; 2 when it cannot do what it was asked to, 1 when it fails;
+the last line on stderr is then `error: ...`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import native
+from coordinator.cluster import Cluster
+from coordinator.deadlines import CallLimits
+from coordinator.dispatch import MeshExperts
+from coordinator.engine import KV_TYPES, Engine
+from coordinator.hello import Terms
+from coordinator.members import Members
+from coordinator.service import Service
+from expert_worker.bank import ExpertBank
+from protocol.endpoints import check_endpoint
+from protocol.errors import ConfigError, ExpertmeshError
+from protocol.fingerprint import fingerprint
+from protocol.geometry import Geometry
+from protocol.gguf import GgufFile
+from protocol.layout import ExpertLayout
+from protocol.messages import MAX_BEAT_S, MAX_ROWS, MIN_BEAT_S
+from protocol.wire import Bound, wait
+
+log = logging.getLogger(__name__)
+
+STOP_S = 2.0
+"""Time for the workers to say that they leave."""
+FLUSH_S = 0.5
+"""Time for last messages to be sent."""
+
+
+def work_endpoint(control: str) -> str:
+    """Where work listens when control listens there: the next port, or the name with `-work`. ConfigError if none."""
+    control = check_endpoint(control)
+    if control.startswith("ipc://"):
+        return check_endpoint(f"{control}-work")
+    host, _, port = control.rpartition(":")
+    if port in ("*", "0"):
+        return control
+    if port == "65535":
+        raise ConfigError(f"endpoint {control!r}: the next port is for work, so 65534 at most is expected")
+    return f"{host}:{int(port) + 1}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the process; returns its exit code."""
+    options = _parse(arguments)
+    if options.parent is not None and not native.die_with_parent(options.parent):
+        return 0  # nobody is left who wanted it
+    logging.basicConfig(level=options.log.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        _run(options)
+    except ExpertmeshError as error:
+        return _tell(str(error), 2)
+    except Exception as error:
+        log.debug("the coordinator failed", exc_info=True)
+        return _tell(f"{type(error).__name__}: {error}", 1)
+    return 0
+
+
+def _tell(reason: str, code: int) -> int:
+    sys.stderr.write(f"error: {' '.join(reason.split())}\n")
+    return code
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="coordinator", description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--model", type=Path, required=True, help="the GGUF file")
+    add("--listen", required=True, help="control endpoint; work takes the next port, or the name with -work")
+    add("--workers", type=_number(int, 0, 256), default=0, help="how many to wait for before the first step")
+    add("--threads", type=_number(int, 1, 1024), default=1)
+    add("--kv", choices=KV_TYPES, default="f16", help="type of cached keys and values")
+    add("--chunk", type=_number(int, 1, MAX_ROWS), default=256, help="rows of one step at most")
+    add("--parent", type=int, help="process that this one must not outlive")
+    add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
+    add("--call-floor-ms", type=_number(int, 1, 10**6), default=1000, help="no call's deadline is shorter")
+    add("--beat-s", type=_number(float, MIN_BEAT_S, MAX_BEAT_S), default=0.5, help="interval of the workers' beats")
+    add("--log", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
+    return parser.parse_args(arguments)
+
+
+def _number(kind: type[int] | type[float], lowest: float, highest: float) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        value = kind(text)
+        if not lowest <= value <= highest:
+            raise argparse.ArgumentTypeError(f"{text} found, {lowest:g} to {highest:g} expected")
+        return value
+
+    return number
+
+
+def _run(options: argparse.Namespace) -> None:
+    with ExitStack() as stack:
+        control = stack.enter_context(Bound(options.listen))
+        work = stack.enter_context(Bound(work_endpoint(options.listen)))
+        log.info("listening on %s", control.endpoint)
+        gguf = stack.enter_context(GgufFile.open(options.model))
+        geometry = Geometry.of(gguf)
+        layout = ExpertLayout.of(gguf, geometry)
+        terms = Terms(
+            session=secrets.token_hex(8),
+            fingerprint=fingerprint(gguf, layout),
+            geometry=geometry.handshake(),
+            work=work.endpoint,
+            max_entries=MAX_ROWS * geometry.experts_used,
+            beat_s=options.beat_s,
+        )
+        members = Members(terms, expected=options.workers, fresh_token=lambda: secrets.token_hex(16))
+        floor_s = options.call_floor_ms / 1000
+        cluster = Cluster(
+            control,
+            work,
+            members,
+            wait=lambda timeout_s: wait((work, control), timeout_s),
+            limits=CallLimits(floor_s=floor_s),
+        )
+        _stop_on_signals(cluster)
+        pool = native.Pool(options.threads)
+        bank = stack.enter_context(ExpertBank(gguf, layout, pool))
+        experts = MeshExperts(cluster, bank, layout)
+        engine = Engine(gguf, geometry, layout, experts, pool, kv=options.kv)
+        stack.callback(engine.close)
+        service = Service(cluster, engine, experts, chunk=options.chunk, threads=options.threads)
+        gc.freeze()  # what is there now stays: collections in the step loop need not look at it
+        try:
+            _serve(service, cluster, options)
+        finally:
+            service.end("the coordinator is stopping")
+            cluster.stop(STOP_S)
+            cluster.close(FLUSH_S)
+
+
+def _serve(service: Service, cluster: Cluster, options: argparse.Namespace) -> None:
+    deadline = time.monotonic() + options.ready_within
+    while not cluster.closing:
+        service.turn()
+        if not service.ready and time.monotonic() > deadline:
+            raise ConfigError(_who_is_missing(cluster, options))
+
+
+def _who_is_missing(cluster: Cluster, options: argparse.Namespace) -> str:
+    held = set(cluster.members.active.members)
+    parts = [f"{len(cluster.members)} of {options.workers} workers joined within {options.ready_within:g} s"]
+    for member in cluster.members:
+        if member.failed:
+            parts.append(f"{member.name} {member.failed}")
+        elif member.serial not in held:
+            parts.append(f"{member.name} has {member.progress[0]} of {member.progress[1]} layers ready")
+    parts += [f"{name} is gone: {reason}" for name, (_, reason) in cluster.members.gone.items()]
+    return "; ".join(parts)
+
+
+def _stop_on_signals(cluster: Cluster) -> None:
+    def stop(number: int, frame: object) -> None:
+        cluster.closing = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

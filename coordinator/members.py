@@ -1,0 +1,307 @@
+"""Who belongs to the mesh, and who holds what: a state machine, events in, instructions out.
+
+Nothing here touches a socket or a clock. A membership begins with a Hello that is welcomed and ends when its worker
+leaves, falls silent, cannot be reached or says Hello again; each has its own serial number and token, so what an
+earlier life of the same worker sends is never taken for the present one's.
+
+Silence is counted in time during which the coordinator listened (`tick`), so a coordinator that was stopped or busy
+itself does not give up workers whose beats wait in its socket.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from coordinator.hello import Terms, mismatches, where
+from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, Tell, to
+from coordinator.placement import Placement, empty, spread
+from coordinator.plan import LOCAL
+from protocol.messages import (
+    Assign,
+    AssignFailed,
+    AssignProgress,
+    AssignReady,
+    Beat,
+    BeatSeen,
+    Hello,
+    OpenWork,
+    Refused,
+    SayHello,
+    Stop,
+    Stopped,
+    Welcome,
+)
+
+log = logging.getLogger(__name__)
+
+MAX_CLIENTS = 256
+MAX_MEMBERS = 256
+MAX_GONE = 64
+
+
+class Members:
+    """All memberships of one coordinator, the placement in force and the one being prepared."""
+
+    def __init__(self, terms: Terms, *, expected: int, fresh_token: Callable[[], str]) -> None:
+        """`expected` workers must have joined before the first placement is made; later it follows who is there."""
+        self.terms = terms
+        self.active = empty(terms.geometry["layers"], terms.geometry["experts"])
+        """The placement that plans are made from."""
+        self.target: Placement | None = None
+        """The placement that members are getting ready for."""
+        self.gone: dict[str, tuple[Member, str]] = {}
+        """By name: the last membership that ended and why, of names that nobody has now."""
+        self._expected = expected
+        self._started = expected == 0
+        self._stopping = False
+        self._fresh_token = fresh_token
+        self._serial = 0
+        self._version = 0
+        self._members: dict[int, Member] = {}
+        self._by_control: dict[bytes, Member] = {}
+        self._by_work: dict[bytes, Member] = {}
+        self._clients: dict[bytes, str] = {}
+        self._claims: dict[str, Claim] = {}
+        self._ticked_at: float | None = None
+
+    # --- questions --------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(tuple(self._members.values()))
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def get(self, serial: int) -> Member | None:
+        """The membership with this serial number, if it is not over."""
+        return self._members.get(serial)
+
+    def of_control(self, peer: bytes) -> Member | None:
+        """Whose control connection this is."""
+        return self._by_control.get(peer)
+
+    def of_work(self, peer: bytes) -> Member | None:
+        """Whose work connection this is."""
+        return self._by_work.get(peer)
+
+    def is_client(self, peer: bytes) -> bool:
+        """Whether this peer was welcomed as a client."""
+        return peer in self._clients
+
+    @property
+    def ready(self) -> bool:
+        """The expected workers have joined, and nobody is getting ready for another placement."""
+        return self._started and self.target is None
+
+    # --- events -----------------------------------------------------------------------------------------------
+
+    def hello(self, peer: bytes, hello: Hello) -> Instructions:
+        """Welcome or refuse; a name that another worker has is decided once it is known whether that one lives."""
+        wrong = mismatches(hello, self.terms)
+        if wrong:
+            return [_refuse(peer, hello, wrong)]
+        if self._stopping:
+            return [to(peer, Stop())]
+        if hello.role == "client":
+            return self._welcome_client(peer, hello)
+        old, claim = self._named(hello.name), self._claims.get(hello.name)
+        if old is None:
+            return self._admit(peer, hello)
+        if old.hello.incarnation == hello.incarnation:
+            return [*self._deny_claim(old), *self._end(old, "says hello anew"), *self._admit(peer, hello)]
+        if claim is not None and claim.hello.incarnation != hello.incarnation:
+            return [_refuse(peer, hello, _name_taken(claim.hello))]
+        if old.silent_s >= self.terms.name_claim_s:
+            return [*self._end(old, _replaced_by(hello)), *self._admit(peer, hello)]
+        self._claims[hello.name] = Claim(peer=peer, hello=hello)
+        return [to(old.control, BeatSeen(session=self.terms.session))]  # shows at once if its connection is closed
+
+    def open_work(self, peer: bytes, message: OpenWork) -> Instructions:
+        """The token says whose work connection this is; a stranger is told to say Hello."""
+        member = next((one for one in self if one.token == message.token), None)
+        if member is None:
+            return [Tell(channel="work", peer=peer, message=SayHello())]
+        if member.work is not None:
+            self._by_work.pop(member.work, None)
+        first = member.work is None
+        member.work = peer
+        member.silent_s = 0.0
+        self._by_work[peer] = member
+        return self._retarget() if first else []
+
+    def from_worker(self, peer: bytes, message: FromWorker, now: float) -> Instructions:
+        """Everything a welcomed worker says on control; a stranger is told to say Hello."""
+        member = self._by_control.get(peer)
+        if member is None or (isinstance(message, Beat) and message.token != member.token):
+            return [to(peer, SayHello())]
+        member.silent_s = 0.0
+        match message:
+            case Beat():
+                return self._beat(member, message, now)
+            case AssignProgress() if self._concerns_target(member, message.placement):
+                member.progress = (message.done, message.total)
+            case AssignReady() if self._concerns_target(member, message.placement):
+                return self._assign_ready(member, message)
+            case AssignFailed() if self._concerns_target(member, message.placement):
+                return self.unfit(member, f"cannot hold its experts: {message.reason}")
+            case Stopped():
+                return self._end(member, "left of its own will")
+        return []
+
+    def heard_work(self, member: Member) -> None:
+        """A message came on its work connection: it lives."""
+        member.silent_s = 0.0
+
+    def unroutable(self, peer: bytes) -> Instructions:
+        """A control or work connection turned out to be closed."""
+        self._clients.pop(peer, None)
+        member = self._by_control.get(peer) or self._by_work.get(peer)
+        return [] if member is None else self._end(member, "its connection is closed")
+
+    def unfit(self, member: Member, reason: str) -> Instructions:
+        """It cannot do what it is asked to: it gets nothing more until it says Hello anew."""
+        if self.get(member.serial) is not member or member.failed:
+            return []
+        member.failed = reason
+        log.warning("worker %s gets no more work: %s", member.name, reason)
+        return self._retarget()
+
+    def tick(self, now: float) -> Instructions:
+        """Let listened-to time pass: give up who was silent for too long, settle claims to a name."""
+        passed = 0.0 if self._ticked_at is None else min(now - self._ticked_at, self.terms.beat_s)
+        self._ticked_at = now
+        done: Instructions = []
+        for member in self:
+            member.silent_s += passed
+            if member.silent_s > self.terms.silence_limit_s:
+                done += self._end(member, f"silent for {member.silent_s:.1f} s")
+        for claim in tuple(self._claims.values()):
+            claim.waited_s += passed
+            old = self._named(claim.hello.name)
+            if old is not None and claim.waited_s >= self.terms.name_claim_s:
+                done += self._end(old, _replaced_by(claim.hello))
+        return done
+
+    def switch(self) -> bool:
+        """Between steps: put the prepared placement in force if all its members are ready for it."""
+        target = self.target
+        if target is None or any(self._members[serial].ready != target.version for serial in target.members):
+            return False
+        self.active, self.target = target, None
+        log.info("placement %d in force: %d workers", target.version, len(target.members))
+        return True
+
+    def stop(self) -> Instructions:
+        """Tell every worker to stop; each ends its membership with Stopped. Nobody is admitted any more."""
+        self._stopping, self.target = True, None
+        return [to(member.control, Stop()) for member in self]
+
+    # --- steps ------------------------------------------------------------------------------------------------
+
+    def _named(self, name: str) -> Member | None:
+        return next((member for member in self if member.name == name), None)
+
+    def _concerns_target(self, member: Member, placement: int) -> bool:
+        target = self.target
+        return target is not None and placement == target.version and member.serial in target.members
+
+    def _welcome_client(self, peer: bytes, hello: Hello) -> Instructions:
+        while len(self._clients) >= MAX_CLIENTS:
+            del self._clients[next(iter(self._clients))]
+        self._clients[peer] = hello.name
+        return [to(peer, self._welcome(self._fresh_token()))]
+
+    def _welcome(self, token: str) -> Welcome:
+        terms = self.terms
+        return Welcome(
+            session=terms.session,
+            token=token,
+            work=terms.work,
+            beat_s=terms.beat_s,
+            max_rows=terms.max_rows,
+            max_entries=terms.max_entries,
+        )
+
+    def _admit(self, peer: bytes, hello: Hello) -> Instructions:
+        if len(self._members) >= MAX_MEMBERS:
+            return [_refuse(peer, hello, [["workers", f"{MAX_MEMBERS} already", f"{MAX_MEMBERS} at most"]])]
+        previous = self._by_control.get(peer)
+        done = [] if previous is None else self._end(previous, "says hello as another worker")
+        self.gone.pop(hello.name, None)
+        member = Member(serial=self._serial, hello=hello, token=self._fresh_token(), control=peer)
+        self._serial += 1
+        self._members[member.serial] = member
+        self._by_control[peer] = member
+        log.info("worker %s joined: %s, %s, %d threads", hello.name, where(hello), hello.isa, hello.threads)
+        return [*done, to(peer, self._welcome(member.token))]
+
+    def _end(self, member: Member, reason: str) -> Instructions:
+        """Forget a membership at once: its experts are local until the next placement is in force."""
+        del self._members[member.serial]
+        del self._by_control[member.control]
+        if member.work is not None:
+            del self._by_work[member.work]
+        self.active = self.active.without(member.serial)
+        while len(self.gone) >= MAX_GONE:
+            del self.gone[next(iter(self.gone))]
+        self.gone[member.name] = (member, reason)
+        log.warning("worker %s is gone: %s", member.name, reason)
+        done: Instructions = [Lost(member=member, reason=reason)]
+        claim = self._claims.pop(member.name, None)
+        if claim is not None:
+            done += self._admit(claim.peer, claim.hello)
+        return done + self._retarget()
+
+    def _beat(self, member: Member, beat: Beat, now: float) -> Instructions:
+        member.beat, member.beat_at = beat, now
+        done: Instructions = [to(member.control, BeatSeen(session=self.terms.session))]
+        claim = self._claims.get(member.name)
+        if claim is not None and claim.waited_s >= self.terms.beat_s / 2:  # an earlier beat may be from before a death
+            done += self._deny_claim(member)
+        return done
+
+    def _deny_claim(self, holder: Member) -> Instructions:
+        claim = self._claims.pop(holder.name, None)
+        return [] if claim is None else [_refuse(claim.peer, claim.hello, _name_taken(holder.hello))]
+
+    def _assign_ready(self, member: Member, message: AssignReady) -> Instructions:
+        assert self.target is not None
+        expected = int((self.target.owner == member.serial).sum())
+        if message.experts != expected:
+            return self.unfit(member, f"holds {message.experts} experts, {expected} were assigned")
+        member.ready = message.placement
+        return []
+
+    def _retarget(self) -> Instructions:
+        """Prepare a placement for exactly those who can hold one now; tell each what to hold."""
+        able = tuple(member.serial for member in self if member.work is not None and not member.failed)
+        self._started = self._started or len(able) >= self._expected
+        if self._stopping or not self._started:
+            return []
+        if not able:
+            self.target = None  # the placement in force is all local by now
+            return []
+        latest = self.active if self.target is None else self.target
+        if latest.members == able and not (latest.owner == LOCAL).any():
+            return []
+        self._version += 1
+        layers, experts = self.active.owner.shape
+        self.target = spread(self._version, layers, experts, able)
+        return [
+            to(self._members[serial].control, Assign(placement=self._version, held=self.target.held(serial)))
+            for serial in able
+        ]
+
+
+def _refuse(peer: bytes, hello: Hello, wrong: list[list[str]]) -> Tell:
+    log.warning("refused %s %r, %s: %s", hello.role, hello.name, where(hello), wrong)
+    return to(peer, Refused(mismatches=wrong))
+
+
+def _name_taken(holder: Hello) -> list[list[str]]:
+    return [["name", holder.name, f"a name that no other worker has; {where(holder)} has it"]]
+
+
+def _replaced_by(hello: Hello) -> str:
+    return f"silent, and {where(hello)} has taken its name"

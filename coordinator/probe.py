@@ -1,0 +1,24 @@
+"""Whether anybody listens at a local endpoint, told at once; a ZeroMQ socket would only stay silent."""
+
+from __future__ import annotations
+
+import socket
+
+CONNECT_S = 1.0
+"""Loopback connections are made or refused in far less."""
+
+
+def somebody_listens(endpoint: str) -> bool:
+    """True if something accepts connections at a loopback tcp or abstract ipc endpoint, whatever it is."""
+    transport, _, address = endpoint.partition("://")
+    try:
+        if transport == "ipc":
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                probe.settimeout(CONNECT_S)
+                probe.connect(address.replace("@", "\0", 1))
+        else:
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,68 @@
+"""What Status and Finished tell: plain values about members and counters, for people and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from coordinator.member import Member
+from coordinator.members import Members
+from coordinator.tallies import Counters, Tally
+
+
+def mesh_report(members: Members, counters: Counters, suspects: Collection[int], now: float) -> dict[str, Any]:
+    """Placement, counters and every worker, those that are gone last. `suspects` are serial numbers."""
+    held = np.bincount(members.active.owner[members.active.owner >= 0].ravel(), minlength=1)
+    living = [
+        _worker(member, _state(members, member, suspects), _held(held, member), counters, now)
+        for member in sorted(members, key=lambda member: member.name)
+    ]
+    gone = [
+        _worker(member, "gone", 0, counters, now) | {"reason": reason}
+        for member, reason in sorted(members.gone.values(), key=lambda entry: entry[0].name)
+    ]
+    return {
+        "placement": members.active.version,
+        "local_entries": counters.local_entries,
+        "replans": counters.replans,
+        "late_replies": counters.late_replies,
+        "dropped": counters.dropped,
+        "workers": living + gone,
+    }
+
+
+def _held(held: Any, member: Member) -> int:
+    return int(held[member.serial]) if member.serial < len(held) else 0
+
+
+def _state(members: Members, member: Member, suspects: Collection[int]) -> str:
+    if member.failed:
+        return "failed"
+    if member.serial in suspects:
+        return "suspect"
+    return "ready" if member.serial in members.active.members else "assigning"
+
+
+def _worker(member: Member, state: str, experts: int, counters: Counters, now: float) -> dict[str, Any]:
+    tally, beat = counters.workers.get(member.name, Tally()), member.beat
+    facts: dict[str, Any] = {
+        "name": member.name,
+        "pid": member.hello.pid,
+        "host": member.hello.host,
+        "isa": member.hello.isa,
+        "threads": member.hello.threads,
+        "state": state,
+        "experts": experts,
+        "calls": tally.calls,
+        "entries": tally.entries,
+        "busy_s": tally.busy_us * 1e-6,
+        "wait_s": tally.wait_us * 1e-6,
+        "beat_age_s": None if member.beat_at is None else max(0.0, now - member.beat_at),
+        "resident_bytes": None if beat is None else beat.resident_bytes,
+        "dropped": None if beat is None else beat.dropped,
+        "placement": member.ready,
+        "progress": list(member.progress),
+    }
+    return facts | ({"reason": member.failed} if member.failed else {})

@@ -1,0 +1,33 @@
+"""What one conversation consists of inside the engine: the ids computed so far and their KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import native
+
+
+class TokenSequence:
+    """The ids whose keys and values are in the cache, in order. Only the engine makes and advances one."""
+
+    def __init__(self, cache: native.KvCache, last_step: int = -1) -> None:
+        """`cache` must be empty; its capacity bounds the sequence."""
+        self.ids: list[int] = []
+        self.cache = cache
+        self.last_step = last_step
+        """The step that last computed rows of this sequence; before the first, the last step before it came."""
+
+    @property
+    def position(self) -> int:
+        """Where the next id stands."""
+        return len(self.ids)
+
+    @property
+    def room(self) -> int:
+        """How many ids fit in still."""
+        return self.cache.capacity - len(self.ids)
+
+    def advance(self, ids: Iterable[int], step: int) -> None:
+        """Note that `step` has computed `ids`."""
+        self.ids.extend(int(token) for token in ids)
+        self.last_step = step

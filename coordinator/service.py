@@ -1,0 +1,209 @@
+"""Requests in, tokens out: the coordinator's loop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import native
+from coordinator.cluster import Cluster, FromClient
+from coordinator.dispatch import MeshExperts
+from coordinator.engine import Chunk, Engine, RowError
+from coordinator.report import mesh_report
+from coordinator.requests import Request, sampling_of
+from coordinator.scheduler import next_window
+from coordinator.tallies import Counters
+from protocol.errors import ExpertmeshError, RequestError
+from protocol.messages import F32, AskStatus, Cancel, Finished, Prefilled, RequestFailed, Status, Submit
+
+log = logging.getLogger(__name__)
+
+MAX_REQUESTS = 64
+"""Requests that may be under way or waiting; each has a cache of its own."""
+IDLE_S = 0.05
+"""How long the loop sleeps at most while there is nothing to compute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """A request and its part of the window."""
+
+    request: Request
+    chunk: Chunk
+
+
+class Service:
+    """All requests of one coordinator. One thread."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        engine: Engine,
+        experts: MeshExperts,
+        *,
+        chunk: int,
+        threads: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`chunk` is how many rows a window has at most."""
+        self._cluster = cluster
+        self._engine = engine
+        self._experts = experts
+        self._chunk = chunk
+        self._threads = threads
+        self._clock = clock
+        self._requests: dict[tuple[bytes, str], Request] = {}
+        self._next_key = 0
+        self._was_ready = False
+
+    def turn(self) -> None:
+        """Hear everybody, then compute one step, or wait a moment if there is nothing to compute."""
+        self._cluster.attend()
+        self._hear_clients()
+        self._cluster.members.switch()
+        self._was_ready = self._was_ready or self._cluster.members.ready
+        if self._cluster.closing:
+            return
+        if self._requests and self._was_ready:
+            self._step()
+        else:
+            self._cluster.wait(IDLE_S)
+
+    @property
+    def ready(self) -> bool:
+        """The expected workers have joined once: requests are computed from then on."""
+        return self._was_ready
+
+    def end(self, reason: str) -> None:
+        """No request goes on; their clients are told why."""
+        for request in tuple(self._requests.values()):
+            self._fail(request, reason)
+
+    def report(self, since: Counters | None = None) -> dict[str, Any]:
+        """Status.report; with `since`, counters are what was counted after it."""
+        cluster = self._cluster
+        now = cluster.counts()
+        counted = now if since is None else now.minus(since)
+        state = "waiting" if not self._was_ready else "busy" if self._requests else "ready"
+        return {
+            "state": state,
+            "isa": native.isa(),
+            "threads": self._threads,
+            "step": self._engine.steps,
+            "requests": len(self._requests),
+            "layers": self._experts.times.summary(),
+            **mesh_report(cluster.members, counted, cluster.suspects(), self._clock()),
+        }
+
+    # --- clients ----------------------------------------------------------------------------------------------
+
+    def _hear_clients(self) -> None:
+        while self._cluster.inbox:
+            self._hear(*self._cluster.inbox.popleft())
+
+    def _hear(self, client: bytes, message: FromClient) -> None:
+        match message:
+            case Submit():
+                self._submit(client, message)
+            case Cancel():
+                request = self._requests.get((client, message.request))
+                if request is not None:
+                    self._finish(request, "cancelled")
+            case AskStatus():
+                self._cluster.tell(client, Status(report=self.report()))
+
+    def _submit(self, client: bytes, submit: Submit) -> None:
+        try:
+            request = self._accept(client, submit)
+        except RequestError as error:
+            self._cluster.tell(client, RequestFailed(request=submit.request, reason=str(error)))
+            return
+        self._requests[client, submit.request] = request
+
+    def _accept(self, client: bytes, submit: Submit) -> Request:
+        if (client, submit.request) in self._requests:
+            raise RequestError(f"request {submit.request!r} is under way already, a fresh name expected")
+        if len(self._requests) >= MAX_REQUESTS:
+            raise RequestError(f"{MAX_REQUESTS} requests are under way, no more are taken; try again later")
+        sampling = sampling_of(submit)
+        sequence = self._engine.new_sequence(submit.prompt_ids, submit.max_tokens)
+        self._next_key += 1
+        return Request(self._next_key, client, submit, sampling, sequence, self._cluster.counts())
+
+    # --- steps ------------------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        by_key = {request.key: request for request in self._requests.values()}
+        shares = next_window((request.pending() for request in by_key.values()), self._chunk)
+        now = self._clock()
+        self._compute(
+            [_Turn(request=by_key[share.key], chunk=by_key[share.key].chunk(share.rows, now)) for share in shares]
+        )
+
+    def _compute(self, turns: Sequence[_Turn]) -> None:
+        """One window. If it fails, each request is tried alone, so that only who is to blame fails."""
+        try:
+            logits = self._engine.step([turn.chunk for turn in turns])
+        except RowError as error:
+            self._without(turns, error)
+        except ExpertmeshError as error:
+            if len(turns) == 1:
+                self._fail(turns[0].request, str(error))
+                return
+            for turn in turns:
+                self._compute([turn])
+        else:
+            for turn, rows in zip(turns, logits, strict=True):
+                self._advance(turn.request, rows)
+
+    def _without(self, turns: Sequence[_Turn], error: RowError) -> None:
+        """Fail the request to blame; the others have lost nothing and are computed again."""
+        rest = [turn for turn in turns if turn.request.sequence is not error.sequence]
+        for turn in turns:
+            if turn.request.sequence is error.sequence:
+                self._fail(turn.request, str(error))
+        if rest:
+            self._compute(rest)
+
+    def _advance(self, request: Request, logits: F32) -> None:
+        """Tell the client what has become of its request."""
+        if request.generated == 0:
+            done = Prefilled(request=request.name, done=request.prompt_done, total=request.prompt_tokens)
+            if not self._cluster.tell(request.client, done):
+                self._forget(request)
+                return
+        if not len(logits):
+            return
+        try:
+            token, reason = request.take(logits[-1], self._clock())
+        except RequestError as error:
+            self._fail(request, str(error))
+            return
+        if not self._cluster.tell(request.client, token):
+            log.info("the client of request %s is gone", request.name)
+            self._forget(request)
+        elif reason is not None:
+            self._finish(request, reason)
+
+    def _finish(self, request: Request, reason: str) -> None:
+        self._forget(request)
+        prompt_us, decode_us = request.spent_us(self._clock())
+        finished = Finished(
+            request=request.name,
+            reason=reason,
+            prompt_us=prompt_us,
+            decode_us=decode_us,
+            report=self.report(since=request.before),
+        )
+        self._cluster.tell(request.client, finished)
+
+    def _fail(self, request: Request, reason: str) -> None:
+        self._forget(request)
+        log.warning("request %s failed: %s", request.name, reason)
+        self._cluster.tell(request.client, RequestFailed(request=request.name, reason=reason))
+
+    def _forget(self, request: Request) -> None:
+        del self._requests[request.client, request.name]

@@ -1,0 +1,99 @@
+"""Keeping the roles of a cluster running: what ends is told of, and started again after a while, or given up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from coordinator.launch_plan import COORDINATOR
+from coordinator.restarts import Again, GiveUp, RestartHistory, RestartPolicy, after_exit
+from protocol.errors import ExpertmeshError
+
+
+class Process(Protocol):
+    """What is watched of a child (coordinator.children.Child)."""
+
+    name: str
+    started_at: float
+
+    @property
+    def pid(self) -> int: ...
+    def exit_code(self) -> int | None: ...
+    def ended(self) -> str: ...
+
+
+class Starter(Protocol):
+    """What starts them (coordinator.launcher.Launcher)."""
+
+    @property
+    def children(self) -> Mapping[str, Process]: ...
+    def start(self, name: str) -> Process: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Role:
+    """One process of the cluster, through all its lives."""
+
+    name: str
+    pid: int
+    restarts: int = 0
+    history: RestartHistory = field(default_factory=RestartHistory)
+    again_at: float | None = None
+    """When it is started again; None while it runs or if it is given up."""
+    given_up: str = ""
+    """Why it is not started again."""
+
+    @property
+    def state(self) -> str:
+        return "given up" if self.given_up else "running" if self.again_at is None else "restarting"
+
+
+class Supervisor:
+    """Call `tick` often; it never waits."""
+
+    def __init__(
+        self,
+        launcher: Starter,
+        policy: RestartPolicy,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._launcher = launcher
+        self._policy = policy
+        self._clock = clock
+        self.roles = {name: Role(name=name, pid=child.pid) for name, child in launcher.children.items()}
+
+    def tick(self) -> list[str]:
+        """Deal with exits and with restarts that are due; returns what happened, in lines for people.
+
+        ExpertmeshError if the coordinator cannot be kept running, for without it the rest is of no use.
+        """
+        return [line for role in self.roles.values() for line in self._look_after(role)]
+
+    def _look_after(self, role: Role) -> list[str]:
+        if role.given_up:
+            return []
+        now = self._clock()
+        if role.again_at is not None:
+            return self._restart(role) if now >= role.again_at else []
+        child = self._launcher.children[role.name]
+        code = child.exit_code()
+        if code is None:
+            return []
+        lines = [f"{role.name} (process {child.pid}) {child.ended()}"]
+        match after_exit(code, now - child.started_at, role.history, self._policy):
+            case Again(delay_s=delay_s, history=history):
+                role.again_at, role.history = now + delay_s, history
+            case GiveUp(why=why):
+                if role.name == COORDINATOR:
+                    raise ExpertmeshError(f"{lines[0]}; it is not started again: {why}")
+                role.given_up = why
+                lines.append(f"{role.name} is not started again: {why}")
+        return lines
+
+    def _restart(self, role: Role) -> list[str]:
+        role.again_at = None
+        role.restarts += 1
+        role.pid = self._launcher.start(role.name).pid
+        return [f"{role.name} started again (process {role.pid})"]

@@ -1,0 +1,62 @@
+"""What was computed where, counted for reports and never for control."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, field, fields
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """One worker's accepted answers, through all lives of its name."""
+
+    calls: int = 0
+    entries: int = 0
+    busy_us: int = 0
+    """Time in its kernels."""
+    wait_us: int = 0
+    """Time it waited for these calls."""
+
+    def minus(self, earlier: Tally) -> Tally:
+        """What was counted since `earlier`."""
+        return Tally(**{one.name: getattr(self, one.name) - getattr(earlier, one.name) for one in fields(self)})
+
+
+@dataclass(slots=True, kw_only=True)
+class Counters:
+    """Of one coordinator since its start; entries are conserved: local ones and the workers' are all there were."""
+
+    local_entries: int = 0
+    """(row, expert) entries that the local bank computed."""
+    replans: int = 0
+    """Parts that were taken from a worker that was late, lost or failed."""
+    late_replies: int = 0
+    """Well-formed answers that came too late, or again, and were dropped."""
+    dropped: int = 0
+    """Messages that nobody asked for, or that answer wrongly; malformed ones are counted by the sockets."""
+    workers: dict[str, Tally] = field(default_factory=dict)
+    """By name."""
+
+    def worker(self, name: str) -> Tally:
+        """The tally of that name."""
+        return self.workers.setdefault(name, Tally())
+
+    def keep(self, names: Set[str]) -> None:
+        """Forget workers of other names: those that left long ago."""
+        for name in self.workers.keys() - names:
+            del self.workers[name]
+
+    def copy(self) -> Counters:
+        """As they are now."""
+        return self.minus(Counters())
+
+    def minus(self, earlier: Counters) -> Counters:
+        """What was counted since `earlier`."""
+        before = earlier.workers
+        return Counters(
+            local_entries=self.local_entries - earlier.local_entries,
+            replans=self.replans - earlier.replans,
+            late_replies=self.late_replies - earlier.late_replies,
+            dropped=self.dropped - earlier.dropped,
+            workers={name: tally.minus(before.get(name, Tally())) for name, tally in self.workers.items()},
+        )

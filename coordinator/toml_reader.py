@@ -1,0 +1,184 @@
+"""Reading a TOML document against what it may say: every problem is collected, with its line and key."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from protocol.errors import ConfigError
+
+Read = Callable[[Any], Any]
+"""Takes a key's TOML value and returns what the program uses; ValueError says what is wrong with it."""
+
+NOT_YET = "not available yet"
+
+
+def whole(low: int, high: int) -> Read:
+    """A whole number from `low` to `high`."""
+
+    def read(value: Any) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError(f"a whole number from {low} to {high} is expected, found {value!r}")
+        return value
+
+    return read
+
+
+def text(pattern: str, kind: str) -> Read:
+    """A string that `pattern` matches whole; `kind` tells a person what that is."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise ValueError(f"{kind} is expected, found {value!r}")
+        return value
+
+    return read
+
+
+def one_of(*choices: Any) -> Read:
+    """One of `choices`."""
+
+    def read(value: Any) -> Any:
+        if not any(value == choice and type(value) is type(choice) for choice in choices):
+            raise ValueError(f"{' or '.join(map(_shown, choices))} is expected, found {_shown(value)}")
+        return value
+
+    return read
+
+
+def only(now: Any) -> Read:
+    """`now`, the one value that works in this version; others are known, and refused as not available yet."""
+
+    def read(value: Any) -> Any:
+        if value != now:
+            raise ValueError(f"{_shown(value)} is {NOT_YET}; {_shown(now)} is")
+        return value
+
+    return read
+
+
+def later(value: Any) -> Any:
+    """No value: the key is known, and refused as not available yet."""
+    raise ValueError(f"this is {NOT_YET}; take it out")
+
+
+def file_beside(folder: Path) -> Read:
+    """A file that can be read; a relative path starts at `folder`."""
+
+    def read(value: Any) -> Path:
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"the path of a file is expected, found {value!r}")
+        path = folder / Path(value).expanduser()
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise ValueError(f"{path}: {error.strerror}") from None
+        return path.resolve()
+
+    return read
+
+
+class Reader:
+    """One document, and the problems found in it so far."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ConfigError if there is no TOML to read at `path`."""
+        self.path = path
+        self._problems: list[tuple[int, str]] = []
+        try:
+            source = path.read_text("utf-8")
+            self.document: dict[str, Any] = tomllib.loads(source)
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}") from None
+        except ValueError as error:  # bad UTF-8 or bad TOML, whose text names line and column
+            raise ConfigError(f"{path}: not a TOML file: {error}") from None
+        self._lines = _key_lines(source)
+
+    def sections(self, known: Mapping[str, bool], refused: tuple[str, ...]) -> None:
+        """Sections that a file may have, each with whether it must; `refused` ones are known but not available yet."""
+        for section in self.document:
+            if section in refused:
+                self.problem(section, 0, None, f"this section is {NOT_YET}; take it out")
+            elif section not in known:
+                self.problem(section, 0, None, f"unknown; known are {', '.join(known)}")
+        for section, required in known.items():
+            if required and section not in self.document:
+                self.problem(section, 0, None, "this section is missing")
+
+    def table(self, section: str, keys: Mapping[str, Read], required: tuple[str, ...] = ()) -> dict[str, Any]:
+        """The good values of the one table `[section]`."""
+        value = self.document.get(section)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self.problem(section, 0, None, f"a table is expected: [{section}]")
+            return {}
+        return self._read(section, 0, value, keys, required)
+
+    def tables(self, section: str, keys: Mapping[str, Read], required: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+        """The good values of each table `[[section]]`."""
+        value = self.document.get(section, [])
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            self.problem(section, 0, None, f"tables are expected: [[{section}]]")
+            return []
+        return [self._read(section, index, item, keys, required) for index, item in enumerate(value)]
+
+    def _read(
+        self, section: str, index: int, found: dict[str, Any], keys: Mapping[str, Read], required: tuple[str, ...]
+    ) -> dict[str, Any]:
+        good = {}
+        for key, value in found.items():
+            if key not in keys:
+                self.problem(section, index, key, f"unknown; known are {', '.join(keys)}")
+                continue
+            try:
+                good[key] = keys[key](value)
+            except (ValueError, ConfigError) as error:
+                self.problem(section, index, key, str(error))
+        for key in required:
+            if key not in found:
+                self.problem(section, index, None, f"the key {key} is missing")
+        return good
+
+    def problem(self, section: str, index: int, key: str | None, reason: str) -> None:
+        """Note that `key` (or all) of the section's table number `index` is wrong."""
+        line = self._lines.get((section, index, key)) or self._lines.get((section, index, None)) or 1
+        self._problems.append((line, f"{self.path}, line {line}: {section}{f'.{key}' if key else ''}: {reason}"))
+
+    def finish(self) -> None:
+        """Raise ConfigError with one line for each problem, if there are any."""
+        if self._problems:
+            raise ConfigError("\n".join(line for _, line in sorted(self._problems)))
+
+
+_HEADER = re.compile(r"\s*\[\[?\s*([\w-]+)")
+_KEY = re.compile(r"\s*(?:([\w-]+)\s*\.\s*)?([\w-]+)\s*=")
+
+
+def _key_lines(source: str) -> dict[tuple[str, int, str | None], int]:
+    """Line, counted from 1, of each (section, table number, key), and of each section with None as the key.
+
+    tomllib tells no lines. This scan knows the usual forms; what it misses is reported at its section's line.
+    """
+    lines: dict[tuple[str, int, str | None], int] = {}
+    counts: dict[str, int] = {}
+    section, index = "", 0
+    for number, line in enumerate(source.splitlines(), 1):
+        if header := _HEADER.match(line):
+            section = header[1]
+            index = counts.get(section, 0)
+            counts[section] = index + 1
+            lines[section, index, None] = number
+        elif key := _KEY.match(line):
+            if section:
+                lines.setdefault((section, index, key[2]), number)
+            else:
+                lines.setdefault((key[1] or key[2], 0, key[2] if key[1] else None), number)
+    return lines
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else repr(value)

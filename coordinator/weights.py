@@ -1,0 +1,83 @@
+"""The dense weights of a qwen3moe file: everything but its experts, used where it lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import native
+from protocol.geometry import EMBEDDING, HEAD, Geometry
+from protocol.gguf import GgufFile
+from protocol.layout import check_dense
+from protocol.messages import F32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayerWeights:
+    """One layer without its experts. Matrices are views of the file, norms fp32 copies."""
+
+    attention_norm: F32  # (width,)
+    query: native.Weights  # heads * head_dim x width
+    key: native.Weights  # kv_heads * head_dim x width
+    value: native.Weights  # kv_heads * head_dim x width
+    query_norm: F32  # (head_dim,)
+    key_norm: F32  # (head_dim,)
+    output: native.Weights  # width x heads * head_dim
+    ffn_norm: F32  # (width,)
+    router: native.Weights  # experts x width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DenseWeights:
+    """All layers, the embedding, and the head (the embedding again where the file ties them)."""
+
+    embedding: native.Weights  # vocabulary x width
+    layers: tuple[LayerWeights, ...]
+    output_norm: F32  # (width,)
+    head: native.Weights  # vocabulary x width
+
+    @classmethod
+    def of(cls, gguf: GgufFile, geometry: Geometry) -> DenseWeights:
+        """ModelError unless every dense tensor is there, fits the geometry and has a type that the kernels run."""
+        check_dense(gguf, geometry)
+        embedding = _matrix(gguf, EMBEDDING)
+        return cls(
+            embedding=embedding,
+            layers=tuple(_layer(gguf, index) for index in range(geometry.layers)),
+            output_norm=_vector(gguf, "output_norm.weight"),
+            head=embedding if geometry.tied_head else _matrix(gguf, HEAD),
+        )
+
+
+def _layer(gguf: GgufFile, index: int) -> LayerWeights:
+    def vector(role: str) -> F32:
+        return _vector(gguf, f"blk.{index}.{role}.weight")
+
+    def matrix(role: str) -> native.Weights:
+        return _matrix(gguf, f"blk.{index}.{role}.weight")
+
+    return LayerWeights(
+        attention_norm=vector("attn_norm"),
+        query=matrix("attn_q"),
+        key=matrix("attn_k"),
+        value=matrix("attn_v"),
+        query_norm=vector("attn_q_norm"),
+        key_norm=vector("attn_k_norm"),
+        output=matrix("attn_output"),
+        ffn_norm=vector("ffn_norm"),
+        router=matrix("ffn_gate_inp"),
+    )
+
+
+def _matrix(gguf: GgufFile, name: str) -> native.Weights:
+    """A view of the tensor, whose file must stay mapped."""
+    info = gguf.tensor(name)
+    columns, rows = info.shape
+    return native.Weights(gguf.tensor_data(name), int(info.type), 1, rows, columns)
+
+
+def _vector(gguf: GgufFile, name: str) -> F32:
+    """A copy of the tensor, read past the mapping: a file that shrank meanwhile is a ModelError."""
+    info = gguf.tensor(name)
+    return np.frombuffer(gguf.file.read(info.offset, info.bytes), "<f4").astype(np.float32)

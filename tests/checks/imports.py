@@ -1,0 +1,83 @@
+"""Check that imports point one way: `python tests/checks/imports.py [ROOT]` lists every import that does not.
+
+Roles use `protocol` and `native`, never the reverse; the coordinator may also use the socket-free holders of experts
+(its local ones are the same classes); `protocol/wire.py` alone knows ZeroMQ.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+OURS = ("coordinator", "expert_worker", "peer_gpu", "protocol", "native", "configs")
+
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "protocol": (),
+    "native": (),
+    "configs": (),
+    "expert_worker": ("protocol", "native"),
+    "peer_gpu": ("protocol", "native"),
+    "coordinator": ("protocol", "native", "expert_worker.bank", "peer_gpu.slots"),
+}
+"""What each package may import of ours, beside itself: a package, or one module of it."""
+
+ZMQ_USER = "protocol/wire.py"
+
+
+def imported_modules(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything that a module of `package` (dotted) imports, relative imports resolved.
+
+    `from a import b` counts as `a.b`, since b may be a module.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")
+            base = ".".join(parents[: len(parents) - node.level + 1]) if node.level else ""
+            start = ".".join(filter(None, (base, node.module)))
+            yield from ((node.lineno, f"{start}.{alias.name}") for alias in node.names)
+
+
+def is_within(name: str, scope: str) -> bool:
+    """True if the dotted `name` is `scope` or something inside it."""
+    return name == scope or name.startswith(f"{scope}.")
+
+
+def problem(path: str, name: str) -> str | None:
+    """Why the file at `path` (relative, with slashes) may not import `name`, or None."""
+    owner = path.split("/")[0]
+    if is_within(name, "zmq"):
+        return None if path == ZMQ_USER else f"only {ZMQ_USER} may import zmq"
+    if name.split(".")[0] not in OURS or is_within(name, owner):
+        return None
+    if any(is_within(name, scope) for scope in ALLOWED[owner]):
+        return None
+    return f"{owner} may import {', '.join(ALLOWED[owner]) or 'nothing of ours'}, not {name}"
+
+
+def violations(root: Path) -> list[str]:
+    """One line `file:line: reason` for each import under `root` that points the wrong way."""
+    found = []
+    for package in OURS:
+        for file in sorted((root / package).rglob("*.py")):
+            path = file.relative_to(root).as_posix()
+            dotted = path.rsplit("/", 1)[0].replace("/", ".")
+            for line, name in imported_modules(ast.parse(file.read_text("utf-8"), path), dotted):
+                if reason := problem(path, name):
+                    found.append(f"{path}:{line}: {reason}")
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Print the violations; 1 if there are any."""
+    found = violations(Path(arguments[0]) if arguments else Path(__file__).parents[2])
+    for line in found:
+        print(line)
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

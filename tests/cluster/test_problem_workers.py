@@ -1,0 +1,64 @@
+"""Answers that are late, lost, repeated, garbled, or not what was asked are dropped and counted; the bits are the same.
+
+What each of them does to a single layer is tested without processes, in tests/coordinator/test_dispatch.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import Answer, Then, live_cluster, worker_of
+from reference_answer import Reference
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+EVERY = 40
+"""Answers from one problem to the next."""
+
+
+@pytest.fixture
+def answer_beside(demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path) -> Any:
+    """Gives the answer of a sound worker and one with these problems, each of which has come up twice by its end."""
+
+    def answer(*problems: str) -> Answer:
+        settings: dict[str, Any] = {
+            "coordinator_options": ["--call-floor-ms", "300", "--beat-s", "0.2"],
+            "problems": {0: f"{','.join(problems)} {EVERY}"},
+        }
+        incidents = 2 * len(problems)
+        with live_cluster(demo_model, tmp_path, workers=2, **settings) as cluster:
+            steps = [Then(lambda report: worker_of(report, "worker-0")["calls"] > EVERY * (incidents + 1))]
+            found = cluster.answer(prompt, 1900, script=steps)
+        reference.check(found)
+        return found
+
+    return answer
+
+
+def test_late_answers_are_dropped_and_the_worker_gets_work_again(answer_beside: Any) -> None:
+    report = answer_beside("late").report
+    assert report["late_replies"] >= 2
+    assert report["replans"] >= 2
+    assert report["local_entries"] > 0
+
+
+def test_a_worker_whose_answers_get_lost_gets_work_again(answer_beside: Any) -> None:
+    report = answer_beside("lost").report
+    assert report["replans"] >= 2
+    assert report["local_entries"] > 0
+
+
+def test_wrong_answers_are_computed_here(answer_beside: Any) -> None:
+    problems = ["other-rows", "no-rows", "narrow", "too-large", "not-finite"]
+    report = answer_beside(*problems).report
+    assert report["dropped"] == report["replans"] >= 2 * len(problems)
+    assert report["local_entries"] > 0
+
+
+def test_what_comes_beside_the_right_answer_changes_nothing(answer_beside: Any) -> None:
+    late, strange = ["twice", "older", "other-attempt"], ["stale-session", "future-step", "truncated"]
+    report = answer_beside(*late, *strange).report
+    assert report["late_replies"] >= 2 * len(late)
+    assert report["dropped"] >= 2 * len(strange)

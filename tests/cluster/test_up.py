@@ -1,0 +1,166 @@
+"""`expertmesh up` with every ready file: ask it, kill a worker and the coordinator, stop it, look what is left."""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import secrets
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from command_line import abstract_sockets, processes_of, run, start, wait_until
+
+from coordinator.client import Client
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+
+def private_copy(name: str, folder: Path) -> tuple[Path, str]:
+    """The file with an endpoint that no other cluster on this machine has; it and the endpoint."""
+    endpoint = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
+    text = (CONFIGS / name).read_text().replace('"demo-moe', f'"{CONFIGS}/demo-moe')
+    changed, count = re.subn(r'listen = "[^"]*"', f'listen = "{endpoint}"', text)
+    assert count == 1
+    copy = folder / name
+    copy.write_text(changed)
+    return copy, endpoint
+
+
+class Up:
+    """A running `expertmesh up`, and the lines it prints."""
+
+    def __init__(self, config: Path) -> None:
+        self.process = start("up", config, stderr=subprocess.STDOUT)
+        self.seen: list[str] = []
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+
+    def line(self, pattern: str) -> re.Match[str]:
+        """Wait for a line in which the pattern is found."""
+        while True:
+            try:
+                self.seen.append(self._lines.get(timeout=30))
+            except queue.Empty:
+                raise AssertionError(f"no line has {pattern!r}:\n{''.join(self.seen)}") from None
+            if match := re.search(pattern, self.seen[-1]):
+                return match
+
+
+@contextmanager
+def up(config: Path, endpoint: str) -> Iterator[Up]:
+    """A cluster that is up; nothing of it may be left at the end."""
+    cluster = Up(config)
+    try:
+        yield cluster
+    finally:
+        cluster.process.kill()
+        cluster.process.wait()
+        assert wait_until(lambda: not processes_of(endpoint) and not abstract_sockets(endpoint[6:]), 10.0)
+
+
+def ask(config: Path) -> dict[str, Any]:
+    done = run("generate", "--config", config, "--json", "--max-tokens", 8, "In the beginning God created")
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+@pytest.mark.parametrize(("name", "workers"), [("local-1.toml", 1), ("local-2.toml", 2), ("local-4.toml", 4)])
+def test_a_ready_file_starts_answers_and_stops(tmp_path: Path, name: str, workers: int) -> None:
+    config, endpoint = private_copy(name, tmp_path)
+    with up(config, endpoint) as cluster:
+        cluster.line(rf"ready: {workers} workers hold experts")
+        started = {process.pid for process in processes_of(endpoint)}
+        report = ask(config)
+        assert report["text"] == " and all the days of his life,"
+        assert len(report["workers"]) == workers
+        assert {worker["pid"] for worker in report["workers"]} < started, "the running cluster was to answer"
+        cluster.process.send_signal(signal.SIGINT)
+        cluster.line("stopped by SIGINT")
+        assert cluster.process.wait(30) == 0
+
+
+def test_what_ends_is_started_again(tmp_path: Path) -> None:
+    config, endpoint = private_copy("local-2.toml", tmp_path)
+    with up(config, endpoint) as cluster:
+        cluster.line("ready: 2 workers hold experts")
+        before = ask(config)
+        psutil.Process(before["workers"][1]["pid"]).kill()
+        cluster.line(r"box-1 \(process \d+\) was ended by SIGKILL")
+        cluster.line(r"box-1 started again \(process \d+\)")
+        cluster.line("placement .* in force: 2 workers")
+        (coordinator,) = [one for one in processes_of(endpoint) if "coordinator.main" in one.cmdline()]
+        coordinator.kill()
+        cluster.line(r"coordinator \(process \d+\) was ended by SIGKILL")
+        cluster.line(r"coordinator started again \(process \d+\)")
+        cluster.line("placement .* in force: 2 workers")
+        after = ask(config)
+        assert after["sha256_logits"] == before["sha256_logits"]
+        assert after["workers"][0]["pid"] == before["workers"][0]["pid"], "a worker outlives its coordinator"
+        cluster.process.send_signal(signal.SIGTERM)
+        assert cluster.process.wait(30) == 0
+
+
+def test_a_client_that_waits_learns_that_the_coordinator_was_lost(tmp_path: Path) -> None:
+    config, endpoint = private_copy("local-1.toml", tmp_path)
+    with up(config, endpoint) as cluster:
+        cluster.line("ready: 1 workers hold experts")
+        asking = start("generate", "--config", config, "--max-tokens", 2000, "--ignore-eos", "In the beginning")
+        assert asking.stdout is not None
+        assert asking.stdout.read(10)
+        (coordinator,) = [one for one in processes_of(endpoint) if "coordinator.main" in one.cmdline()]
+        coordinator.kill()
+        _, errors = asking.communicate(timeout=60)
+        assert asking.returncode == 2
+        assert errors == "error: the coordinator started again, and has lost this request\n"
+
+
+def test_stop_of_a_client_ends_it_all(tmp_path: Path) -> None:
+    config, endpoint = private_copy("local-2.toml", tmp_path)
+    with up(config, endpoint) as cluster:
+        cluster.line("ready: 2 workers hold experts")
+        with Client(endpoint) as client:
+            client.stop()
+            cluster.line("stopped by a client")
+        assert cluster.process.wait(30) == 0
+
+
+def test_an_endpoint_in_use_is_refused(tmp_path: Path) -> None:
+    config, endpoint = private_copy("local-1.toml", tmp_path)
+    with up(config, endpoint) as cluster:
+        cluster.line("ready: 1 workers hold experts")
+        done = run("up", config)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"error: {endpoint} is in use already: is this cluster up?\n"
+
+
+def test_a_worker_by_hand_joins(tmp_path: Path) -> None:
+    config, endpoint = private_copy("local-1.toml", tmp_path)
+    model = CONFIGS / "demo-moe-q4_k_m.gguf"
+    with up(config, endpoint) as cluster:
+        cluster.line("ready: 1 workers hold experts")
+        worker = start("worker", "--connect", endpoint, "--model", model, "--name", "by-hand", "--threads", 1)
+        cluster.line(r"ready: 2 workers hold experts \(box-0 48, by-hand 48\)")
+        report = ask(config)
+        assert [one["name"] for one in report["workers"]] == ["box-0", "by-hand"]
+        assert report["workers"][1]["pid"] == worker.pid
+        assert report["text"] == " and all the days of his life,"
+        cluster.process.send_signal(signal.SIGINT)
+        assert cluster.process.wait(30) == 0
+        _, errors = worker.communicate(timeout=30)
+        assert worker.returncode == 0, errors

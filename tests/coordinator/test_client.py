@@ -1,0 +1,236 @@
+"""The client against a coordinator that follows a script, in a thread of its own."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+import coordinator.client as client_module
+from coordinator.client import Client
+from coordinator.sampling import Sampling
+from protocol.errors import ConfigError, RequestError
+from protocol.messages import (
+    AskStatus,
+    Cancel,
+    Finished,
+    Hello,
+    Message,
+    Prefilled,
+    Refused,
+    RequestFailed,
+    SayHello,
+    Status,
+    Stop,
+    Submit,
+    Token,
+    Welcome,
+)
+from protocol.wire import Bound
+
+pytestmark = pytest.mark.timeout(30)
+
+Script = Callable[[Message], Sequence[Message]]
+"""What the coordinator answers to a message."""
+
+
+class Coordinator:
+    """Answers by the script until the end of the block; keeps what it heard."""
+
+    def __init__(self, script: Script) -> None:
+        self.endpoint = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
+        self.heard: list[Message] = []
+        self._script = script
+        self._end = threading.Event()
+        self._listens = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+
+    def _serve(self) -> None:
+        with Bound(self.endpoint) as bound:
+            self._listens.set()
+            while not self._end.is_set():
+                if (got := bound.receive(0.02)) is not None:
+                    peer, message = got
+                    self.heard.append(message)
+                    for answer in self._script(message):
+                        bound.send(peer, answer)
+
+    @contextmanager
+    def serving(self) -> Iterator[Client]:
+        """A client of it, greeted by nobody yet."""
+        self._thread.start()
+        assert self._listens.wait(10)
+        try:
+            with Client(self.endpoint, fingerprint="f" * 16, geometry={"layers": 2}) as client:
+                yield client
+        finally:
+            self._end.set()
+            self._thread.join()
+
+
+def welcome(session: str = "one") -> Welcome:
+    return Welcome(session=session, token="t", work="ipc://@work", beat_s=0.5, max_rows=1, max_entries=1)
+
+
+def token(request: str, index: int) -> Token:
+    return Token(request=request, index=index, id=5, sha256_logits="00", elapsed_us=1)
+
+
+def finished(request: str, reason: str = "length") -> Finished:
+    return Finished(request=request, reason=reason, prompt_us=1, decode_us=1, report={})
+
+
+def submit(client: Client) -> str:
+    return client.submit([1, 2], max_tokens=3, stop_ids=[9], sampling=Sampling(temperature=0.5, top_k=7, seed=11))
+
+
+def answering(*answers: Callable[[str], Message]) -> Script:
+    """Welcome, and these answers to a Submit."""
+
+    def script(message: Message) -> Sequence[Message]:
+        if isinstance(message, Hello):
+            return [welcome()]
+        return [answer(message.request) for answer in answers] if isinstance(message, Submit) else []
+
+    return script
+
+
+def test_hello_makes_the_claims_that_the_caller_made() -> None:
+    coordinator = Coordinator(lambda message: [welcome()])
+    with coordinator.serving() as client:
+        client.greet(10.0)
+    (hello,) = coordinator.heard
+    assert isinstance(hello, Hello)
+    assert (hello.role, hello.fingerprint, hello.geometry) == ("client", "f" * 16, {"layers": 2})
+
+
+def test_a_refusal_names_every_mismatch() -> None:
+    wrong = [["fingerprint", "ff", "ee"], ["geometry.layers", "2", "3"]]
+    coordinator = Coordinator(lambda message: [Refused(mismatches=wrong)])
+    with (
+        coordinator.serving() as client,
+        pytest.raises(ConfigError, match=r"fingerprint is ff, expected ee; geometry\.layers is 2, expected 3"),
+    ):
+        client.greet(10.0)
+
+
+def test_nobody_answers() -> None:
+    watched: list[int] = []
+    with (
+        Client(f"ipc://@expertmesh-test-{secrets.token_hex(8)}") as client,
+        pytest.raises(ConfigError, match=r"no coordinator answers at ipc://@expertmesh-test-\w+ within 0\.3 s"),
+    ):
+        client.greet(0.3, lambda: watched.append(1))
+    assert watched
+
+
+def test_a_request_from_submit_to_finished() -> None:
+    other = "another request"
+    coordinator = Coordinator(
+        answering(
+            lambda request: Prefilled(request=request, done=2, total=2),
+            lambda request: token(other, 0),
+            lambda request: token(request, 0),
+            lambda request: RequestFailed(request=other, reason="not ours"),
+            finished,
+        )
+    )
+    with coordinator.serving() as client:
+        client.greet(10.0)
+        request = submit(client)
+        kinds = [type(event).__name__ for event in client.events(request)]
+        client.cancel(request)
+        client.stop()
+        assert client.status(0.2) is None
+    assert kinds == ["Prefilled", "Token", "Finished"]
+    submitted = coordinator.heard[1]
+    assert isinstance(submitted, Submit)
+    assert submitted.prompt_ids.tolist() == [1, 2]
+    assert (submitted.max_tokens, submitted.stop_ids) == (3, [9])
+    assert (submitted.temperature, submitted.top_k, submitted.seed) == (0.5, 7, 11)
+    assert [type(message) for message in coordinator.heard[2:]] == [Cancel, Stop, AskStatus]
+
+
+def test_a_request_that_fails() -> None:
+    coordinator = Coordinator(answering(lambda request: RequestFailed(request=request, reason="layer 3 is too hot")))
+    with coordinator.serving() as client:
+        client.greet(10.0)
+        events = client.events(submit(client))
+        with pytest.raises(RequestError, match=r"^layer 3 is too hot$"):
+            next(events)
+
+
+@pytest.mark.parametrize("sign", [SayHello(), welcome("two")])
+def test_a_coordinator_that_started_again_has_lost_the_request(monkeypatch: pytest.MonkeyPatch, sign: Message) -> None:
+    monkeypatch.setattr(client_module, "PROBE_S", 0.1)
+    greeted: list[Message] = []
+
+    def script(message: Message) -> Sequence[Message]:
+        if not isinstance(message, Hello):
+            return []
+        greeted.append(message)
+        return [welcome() if len(greeted) == 1 else sign]
+
+    with Coordinator(script).serving() as client:
+        client.greet(10.0)
+        events = client.events(submit(client))
+        with pytest.raises(RequestError, match="started again, and has lost this request"):
+            next(events)
+
+
+def test_a_slow_coordinator_that_remembers_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "PROBE_S", 0.1)
+    requests: list[str] = []
+    hellos = 0
+
+    def script(message: Message) -> Sequence[Message]:
+        nonlocal hellos
+        if isinstance(message, Submit):
+            requests.append(message.request)
+        if isinstance(message, Hello):
+            hellos += 1
+            return [welcome()] if hellos < 4 else [finished(requests[0])]
+        return []
+
+    with Coordinator(script).serving() as client:
+        client.greet(10.0)
+        assert [type(event) for event in client.events(submit(client))] == [Finished]
+
+
+def test_a_silent_coordinator_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "SILENCE_S", 0.3)
+    with Coordinator(answering()).serving() as client:
+        client.greet(10.0)
+        events = client.events(submit(client))
+        with pytest.raises(RequestError, match=r"has been silent for 0\.3 s"):
+            next(events)
+
+
+def test_watching_ends_the_wait() -> None:
+    def pointless() -> None:
+        raise RequestError("no use")
+
+    with Coordinator(answering()).serving() as client:
+        client.greet(10.0)
+        events = client.events(submit(client), pointless)
+        with pytest.raises(RequestError, match=r"^no use$"):
+            next(events)
+
+
+def test_asking_for_the_status_loses_no_event() -> None:
+    def script(message: Message) -> Sequence[Message]:
+        if isinstance(message, AskStatus):
+            return [Status(report={"state": "busy"})]
+        return answering(lambda request: token(request, 0), finished)(message)
+
+    with Coordinator(script).serving() as client:
+        client.greet(10.0)
+        request = submit(client)
+        assert client.status(10.0) == {"state": "busy"}
+        assert [type(event) for event in client.events(request)] == [Token, Finished]
+        client.ask_status()
+        assert client.poll_status(10.0) == {"state": "busy"}
+        assert client.poll_status(0.0) is None

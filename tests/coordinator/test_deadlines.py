@@ -1,0 +1,141 @@
+"""Deadlines follow what was observed; a line carries one call, and a suspect gets no other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.deadlines import CallLimits, Latency, Line
+from coordinator.plan import Part
+
+LIMITS = CallLimits(floor_s=0.3, ceiling_s=20.0, first_s=5.0, slack=2.0)
+SECONDS = st.floats(0.0, 1000.0)
+
+
+def part(entries: int = 4, attempt: int = 0) -> Part:
+    numbers = np.arange(entries)
+    return Part(
+        holder=1,
+        attempt=attempt,
+        bits=(1 << entries) - 1,
+        expert=numbers.astype(np.int32),
+        row=np.zeros(entries, np.int32),
+        weight=np.ones(entries, np.float32),
+    )
+
+
+def test_the_first_call_has_an_allowance_of_its_own() -> None:
+    assert Latency(LIMITS).limit_s(8) == 5.0
+
+
+def test_a_fast_worker_gets_the_floor() -> None:
+    latency = Latency(LIMITS)
+    for _ in range(20):
+        latency.observe(4, 0.001, 0.0005)
+    assert latency.limit_s(4) == 0.3
+
+
+def test_more_entries_get_more_time() -> None:
+    latency = Latency(LIMITS)
+    for _ in range(50):
+        latency.observe(10, 0.21, 0.2)  # 20 ms an entry
+    assert latency.limit_s(100) == pytest.approx(2 * 100 * 0.02, rel=0.05)
+    assert latency.limit_s(50) < latency.limit_s(100) < latency.limit_s(400)
+
+
+def test_an_unsteady_worker_gets_more_time_than_a_steady_one_of_the_same_mean() -> None:
+    steady, unsteady = Latency(LIMITS), Latency(LIMITS)
+    for turn in range(40):
+        steady.observe(1, 1.0, 0.0)
+        unsteady.observe(1, 0.5 if turn % 2 else 1.5, 0.0)
+    assert unsteady.limit_s(1) > 1.5 * steady.limit_s(1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), SECONDS, st.floats(-10.0, 2000.0))), st.integers(1, 5000))
+def test_limits_stay_within_their_bounds_whatever_a_worker_claims(
+    calls: list[tuple[int, float, float]], entries: int
+) -> None:
+    latency = Latency(LIMITS)
+    for observed, elapsed_s, busy_s in calls:
+        latency.observe(observed, elapsed_s, busy_s)
+    assert LIMITS.floor_s <= latency.limit_s(entries) <= LIMITS.ceiling_s
+
+
+def test_a_line_is_free_again_when_its_call_is_answered() -> None:
+    line = Line(LIMITS)
+    call = line.begin(7, 2, part(), now=100.0)
+    assert call.deadline_at == 105.0
+    assert not line.free
+    assert line.answers(7, 2, 0)
+    line.answered(100.1, busy_s=0.05)
+    assert line.free
+    assert not line.suspect
+
+
+@pytest.mark.parametrize("numbers", [(6, 2, 0), (7, 1, 0), (7, 2, 1)])
+def test_another_calls_numbers_do_not_answer_it(numbers: tuple[int, int, int]) -> None:
+    line = Line(LIMITS)
+    line.begin(7, 2, part(), now=0.0)
+    assert not line.answers(*numbers)
+
+
+def test_a_second_call_is_refused_while_one_is_awaited() -> None:
+    line = Line(LIMITS)
+    line.begin(7, 2, part(), now=0.0)
+    with pytest.raises(ValueError, match="step 7, layer 2 is not answered"):
+        line.begin(7, 3, part(), now=1.0)
+
+
+def test_a_suspect_stays_so_until_its_late_answer_has_come() -> None:
+    line = Line(LIMITS)
+    line.begin(7, 2, part(), now=0.0)
+    line.give_up()
+    assert line.suspect
+    assert not line.free
+    assert line.answers(7, 2, 0)
+    line.answered(60.0, busy_s=0.01)
+    assert line.free
+    assert not line.suspect
+
+
+def test_a_worker_that_was_frozen_does_not_get_minutes_from_then_on() -> None:
+    line = Line(LIMITS)
+    for start in range(20):
+        line.begin(start, 0, part(), now=float(start))
+        line.answered(start + 0.001, busy_s=0.0005)
+    line.begin(20, 0, part(), now=20.0)
+    line.give_up()
+    line.answered(500.0, busy_s=0.0005)
+    assert line.latency.limit_s(4) < 2.0
+
+
+def test_a_worker_that_became_slow_gets_longer_limits_call_by_call() -> None:
+    line, limits = Line(LIMITS), []
+    for start in range(12):
+        limits.append(line.latency.limit_s(4))
+        line.begin(start, 0, part(), now=0.0)
+        line.answered(0.001 if start < 4 else 8.0, busy_s=0.0)
+    assert limits[4] == LIMITS.floor_s
+    assert limits[4:] == sorted(limits[4:])
+    assert limits[-1] > 8.0
+
+
+def test_a_lost_answer_is_noticed_by_the_second_beat_that_reports_the_call_done() -> None:
+    line = Line(LIMITS)
+    line.begin(7, 2, part(), now=0.0)
+    assert not line.beat(7, 2)  # not suspect: its answer is simply awaited
+    line.give_up()
+    assert not line.beat(7, 1)
+    assert not line.beat(7, 2)
+    assert line.suspect
+    assert line.beat(8, 0)
+    assert line.free
+    assert not line.suspect
+
+
+def test_a_free_line_cannot_become_suspect() -> None:
+    line = Line(LIMITS)
+    line.give_up()
+    assert not line.suspect

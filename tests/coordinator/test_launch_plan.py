@@ -1,0 +1,60 @@
+"""What would be started, resolved without starting anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coordinator.config import ClusterConfig, CoordinatorConfig, WorkerGroup
+from coordinator.launch_plan import private_cluster, private_endpoint, resolve, share_cores
+
+MODEL = Path("/models/m.gguf")
+
+
+def test_commands_and_names() -> None:
+    config = ClusterConfig(
+        model=MODEL,
+        coordinator=CoordinatorConfig(listen="tcp://127.0.0.1:7600", threads=2, kv="f32", chunk=8),
+        workers=(
+            WorkerGroup(name="box", count=2, threads=1),
+            WorkerGroup(name="far", count=1, threads=3, model_path=Path("/copy/m.gguf")),
+        ),
+    )
+    plan = resolve(config, python="/bin/py", cores=range(8))
+    assert [process.name for process in plan.processes] == ["coordinator", "box-0", "box-1", "far-0"]
+    coordinator, box, _, far = (process.command for process in plan.processes)
+    assert coordinator[:4] == ("/bin/py", "-P", "-m", "coordinator.main")
+    assert " ".join(coordinator[4:]) == (
+        "--model /models/m.gguf --listen tcp://127.0.0.1:7600 --workers 3 --threads 2 --kv f32 --chunk 8"
+    )
+    assert box[:4] == ("/bin/py", "-P", "-m", "expert_worker.main")
+    assert " ".join(box[4:]) == "--connect tcp://127.0.0.1:7600 --model /models/m.gguf --name box-0 --threads 1"
+    assert "/copy/m.gguf" in far
+    assert "far-0" in far
+
+
+def test_workers_get_disjoint_cores_and_the_coordinator_any() -> None:
+    config = ClusterConfig(model=MODEL, workers=(WorkerGroup(name="w", count=2, threads=2),))
+    plan = resolve(config, python="py", cores=(1, 3, 5, 7, 9))
+    assert [process.cores for process in plan.processes] == [(), (1, 3), (5, 7)]
+
+
+def test_workers_that_need_more_cores_than_there_are_get_none_of_their_own() -> None:
+    assert share_cores([1, 2], [0, 1]) == [(), ()]
+    assert share_cores([1, 1], [0, 1]) == [(0,), (1,)]
+    assert share_cores([], [0, 1]) == []
+
+
+@pytest.mark.parametrize(("workers", "threads", "each"), [(0, 4, 4), (1, 4, 4), (2, 4, 2), (3, 4, 1), (5, 4, 1)])
+def test_the_workers_of_one_answer_share_its_threads(workers: int, threads: int, each: int) -> None:
+    config = private_cluster(MODEL, workers=workers, threads=threads)
+    assert config.coordinator.threads == threads
+    assert [(group.count, group.threads) for group in config.workers] == [(workers, each)]
+    assert len(resolve(config, python="py", cores=range(4)).processes) == 1 + workers
+
+
+def test_private_endpoints_have_no_file_and_never_meet() -> None:
+    endpoints = {private_endpoint() for _ in range(100)}
+    assert len(endpoints) == 100
+    assert all(endpoint.startswith("ipc://@expertmesh-") for endpoint in endpoints)

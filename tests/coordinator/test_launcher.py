@@ -1,0 +1,149 @@
+"""Starting and stopping whole sets of processes, with scripts in place of the roles."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from coordinator.children import Child
+from coordinator.interrupts import Interrupts
+from coordinator.launch_plan import COORDINATOR, LaunchPlan, ProcessPlan, private_endpoint
+from coordinator.launcher import Launcher
+from protocol.errors import ExpertmeshError
+
+pytestmark = pytest.mark.timeout(60)
+
+OBEDIENT_COORDINATOR = """
+import sys
+from protocol.messages import Stop
+from protocol.wire import Bound
+with Bound("{listen}") as bound:
+    while not ((got := bound.receive(1.0)) and isinstance(got[1], Stop)):
+        pass
+"""
+SLEEPER = "import signal; signal.pause()"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause(); signal.pause()"
+
+
+def plan_of(**scripts: str) -> LaunchPlan:
+    """A plan of processes that run these scripts, the coordinator being one of them."""
+    listen = private_endpoint()
+    processes = tuple(
+        ProcessPlan(
+            name=name, command=(sys.executable, "-P", "-c", script.replace("{listen}", listen)), threads=1, cores=()
+        )
+        for name, script in scripts.items()
+    )
+    return LaunchPlan(model=Path("none"), listen=listen, processes=processes)
+
+
+def test_a_coordinator_that_hears_stop_ends_in_order() -> None:
+    with Launcher(plan_of(coordinator=OBEDIENT_COORDINATOR), Interrupts()) as launcher:
+        child = launcher.children[COORDINATOR]
+        assert launcher.ended() == []
+    assert child.exit_code() == 0
+
+
+def test_workers_that_nobody_stops_are_ended() -> None:
+    with Launcher(plan_of(coordinator=OBEDIENT_COORDINATOR, a=SLEEPER, b=SLEEPER), Interrupts()) as launcher:
+        children = dict(launcher.children)
+    assert children[COORDINATOR].exit_code() == 0
+    assert children["a"].exit_code() == children["b"].exit_code() == -signal.SIGTERM
+
+
+def test_without_a_coordinator_nobody_is_asked() -> None:
+    with Launcher(plan_of(coordinator="raise SystemExit(3)", a=SLEEPER), Interrupts()) as launcher:
+        children = dict(launcher.children)
+        assert children[COORDINATOR].wait(10.0)
+        assert launcher.ended() == [children[COORDINATOR]]
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 2.0
+    assert children["a"].exit_code() == -signal.SIGTERM
+
+
+def test_a_hurried_stop_waits_for_nobody() -> None:
+    interrupts = Interrupts()
+    with interrupts.caught(), Launcher(plan_of(coordinator=DEAF, a=DEAF), interrupts) as launcher:
+        children = dict(launcher.children)
+        interrupts.stopping()
+        os.kill(os.getpid(), signal.SIGINT)
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 2.0
+    assert all(child.exit_code() is not None for child in children.values())
+
+
+def test_a_command_that_cannot_be_started_stops_the_others() -> None:
+    plan = plan_of(coordinator=SLEEPER)
+    bad = ProcessPlan(name="bad", command=("/nowhere/at/all",), threads=1, cores=())
+    launcher = Launcher(
+        LaunchPlan(model=plan.model, listen=plan.listen, processes=(*plan.processes, bad)), Interrupts()
+    )
+    with pytest.raises(ExpertmeshError, match=r"bad cannot be started: .*No such file"), launcher:
+        pass
+    assert launcher.children[COORDINATOR].exit_code() is not None
+
+
+def test_a_role_can_be_started_again() -> None:
+    with Launcher(plan_of(coordinator=OBEDIENT_COORDINATOR, a=SLEEPER), Interrupts()) as launcher:
+        first = launcher.children["a"]
+        first.send(signal.SIGKILL)
+        assert first.wait(10.0)
+        second = launcher.start("a")
+        assert second.pid != first.pid
+        assert launcher.ended() == []
+
+
+LAUNCHER_PROGRAM = """
+import signal, sys
+from pathlib import Path
+from coordinator.interrupts import Interrupts
+from coordinator.launch_plan import LaunchPlan, ProcessPlan
+from coordinator.launcher import Launcher
+child = '''
+import signal, sys, native
+if not native.die_with_parent(int(sys.argv[-1])):
+    sys.exit(7)
+print("bound to its parent", file=sys.stderr, flush=True)
+signal.pause()
+'''
+command = (sys.executable, "-P", "-c", child)
+processes = tuple(ProcessPlan(name=name, command=command, threads=1, cores=()) for name in ("coordinator", "a"))
+plan = LaunchPlan(model=Path("none"), listen="ipc://@none", processes=processes)
+with Launcher(plan, Interrupts(), lambda name, line: print(line, flush=True)) as launcher:
+    print(*(child.pid for child in launcher.children.values()), flush=True)
+    signal.pause()
+"""
+
+
+def test_killing_the_launcher_kills_the_children() -> None:
+    launcher = subprocess.Popen([sys.executable, "-P", "-c", LAUNCHER_PROGRAM], stdout=subprocess.PIPE, text=True)
+    try:
+        assert launcher.stdout is not None
+        lines = [launcher.stdout.readline().strip() for _ in range(3)]
+        assert lines.count("bound to its parent") == 2
+        (pids,) = (line for line in lines if line != "bound to its parent")
+        children = [psutil.Process(int(pid)) for pid in pids.split()]
+        launcher.kill()
+        _, alive = psutil.wait_procs(children, timeout=5)
+        # A killed child whose new parent does not reap it stays as a zombie: it runs no more.
+        assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
+    finally:
+        launcher.kill()
+        launcher.communicate()
+
+
+def test_last_words_of_a_child_come_to_whoever_listens() -> None:
+    heard: list[tuple[str, str]] = []
+    plan = plan_of(coordinator="import sys; print('hello', file=sys.stderr)")
+    with Launcher(plan, Interrupts(), lambda name, line: heard.append((name, line))) as launcher:
+        child: Child = launcher.children[COORDINATOR]
+        assert child.wait(10.0)
+        assert child.last_words() == "hello"
+    assert heard == [("coordinator", "hello")]

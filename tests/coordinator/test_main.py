@@ -1,0 +1,61 @@
+"""The coordinator's entry: what can be told without starting it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coordinator.main import main, work_endpoint
+from protocol.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("control", "work"),
+    [
+        ("tcp://127.0.0.1:7600", "tcp://127.0.0.1:7601"),
+        ("tcp://localhost:7600", "tcp://127.0.0.1:7601"),
+        ("tcp://[::1]:7600", "tcp://[::1]:7601"),
+        ("tcp://127.0.0.1:*", "tcp://127.0.0.1:*"),
+        ("ipc://@mesh", "ipc://@mesh-work"),
+    ],
+)
+def test_work_listens_beside_control(control: str, work: str) -> None:
+    assert work_endpoint(control) == work
+
+
+@pytest.mark.parametrize("control", ["tcp://127.0.0.1:65535", "tcp://10.0.0.1:7600", "ipc:///tmp/file", "nonsense"])
+def test_an_endpoint_that_cannot_be_is_refused(control: str) -> None:
+    with pytest.raises(ConfigError, match="endpoint"):
+        work_endpoint(control)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--workers", "-1"], "0 to 256 expected"),
+        (["--chunk", "513"], "1 to 512 expected"),
+        (["--threads", "many"], "invalid"),
+        (["--kv", "f8"], "invalid choice"),
+        (["--beat-s", "0"], "0.01 to 60 expected"),
+        (["--workres", "1"], "unrecognized arguments"),
+    ],
+)
+def test_bad_options_are_named(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_code:
+        main(["--model", "m.gguf", "--listen", "ipc://@mesh", *options])
+    assert exit_code.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_process_whose_parent_is_gone_ends_at_once() -> None:
+    command = [sys.executable, "-P", "-m", "coordinator.main", "--model", "m.gguf", "--listen", "ipc://@mesh"]
+    ended = subprocess.run(
+        [*command, "--parent", "1"], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=30
+    )
+    assert ended.returncode == 0

@@ -1,0 +1,131 @@
+"""The per-layer plan: every entry once, in order, and refusals before anything could be sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.plan import LOCAL, Coverage, plan_layer
+from protocol.errors import RequestError
+from protocol.messages import F32, I32, I64, MAX_ENTRIES_PER_ROW, MAX_ROWS
+
+
+@st.composite
+def routings(draw: st.DrawFn) -> tuple[I32, F32, I64]:
+    """Ids (rows, k) without repeats in a row, weights that name their entry, and an owner table."""
+    experts = draw(st.integers(1, 12))
+    k = draw(st.integers(1, min(experts, 4)))
+    rows = draw(st.integers(1, 9))
+    ids = np.array([draw(st.permutations(range(experts)))[:k] for _ in range(rows)], np.int32)
+    weights = np.arange(rows * k, dtype=np.float32).reshape(rows, k)
+    owner = np.array(draw(st.lists(st.integers(LOCAL, 3), min_size=experts, max_size=experts)), np.int64)
+    return ids, weights, owner
+
+
+@given(routings())
+def test_every_entry_has_one_part_and_that_is_its_owners(routing: tuple[I32, F32, I64]) -> None:
+    ids, weights, owner = routing
+    parts = plan_layer(3, ids, weights, owner)
+    routed = {
+        (row, expert): weights[row, j] for row, experts in enumerate(ids.tolist()) for j, expert in enumerate(experts)
+    }
+    planned = [entry for part in parts for entry in zip(part.row.tolist(), part.expert.tolist(), strict=True)]
+    assert len(planned) == len(routed)
+    assert set(planned) == routed.keys()
+    assert len({part.holder for part in parts}) == len(parts)
+    for part in parts:
+        assert part.attempt == 0
+        assert (owner[part.expert] == part.holder).all()
+        for row, expert, weight in zip(part.row.tolist(), part.expert.tolist(), part.weight, strict=True):
+            assert routed[row, expert] == weight
+
+
+@given(routings())
+def test_entries_ascend_by_expert_then_row_and_the_local_part_comes_first(routing: tuple[I32, F32, I64]) -> None:
+    parts = plan_layer(0, *routing)
+    holders = [part.holder for part in parts]
+    assert holders == sorted(holders)
+    for part in parts:
+        order = list(zip(part.expert.tolist(), part.row.tolist(), strict=True))
+        assert order == sorted(order)
+        assert part.expert.dtype == part.row.dtype == np.int32
+        assert part.weight.dtype == np.float32
+
+
+@given(routings())
+def test_distinct_rows_name_just_the_rows_that_are_needed(routing: tuple[I32, F32, I64]) -> None:
+    for part in plan_layer(0, *routing):
+        rows, index = part.distinct_rows(len(routing[0]))
+        assert rows.tolist() == sorted(set(part.row.tolist()))
+        assert rows.dtype == index.dtype == np.int32
+        np.testing.assert_array_equal(rows[index], part.row)
+
+
+@given(routings())
+def test_coverage_takes_each_part_once(routing: tuple[I32, F32, I64]) -> None:
+    parts = plan_layer(0, *routing)
+    coverage = Coverage(routing[0].size)
+    for done, part in enumerate(parts):
+        assert coverage.missing == sum(map(len, parts[done:]))
+        assert part.bits.bit_count() == len(part)
+        assert coverage.accept(part)
+        assert not coverage.accept(part)
+        assert not coverage.accept(part.again_locally())
+    assert coverage.missing == 0
+
+
+def test_a_part_that_overlaps_is_refused_as_a_whole() -> None:
+    (part,) = plan_layer(0, np.array([[0, 1, 2]], np.int32), np.ones((1, 3), np.float32), np.zeros(3, np.int64))
+    coverage = Coverage(3)
+    assert coverage.accept(replace(part, bits=0b001))
+    assert not coverage.accept(part)
+    assert coverage.missing == 2
+    assert coverage.accept(replace(part, bits=0b110))
+    assert coverage.missing == 0
+
+
+def test_a_part_of_another_layer_does_not_fit() -> None:
+    (part,) = plan_layer(0, np.array([[0, 1, 2]], np.int32), np.ones((1, 3), np.float32), np.zeros(3, np.int64))
+    assert not Coverage(2).accept(part)
+
+
+def test_a_new_attempt_is_local_and_has_the_same_entries() -> None:
+    (part,) = plan_layer(0, np.array([[2, 0]], np.int32), np.ones((1, 2), np.float32), np.zeros(3, np.int64))
+    again = part.again_locally()
+    assert (again.holder, again.attempt) == (LOCAL, 1)
+    assert again.bits == part.bits
+
+
+@pytest.mark.parametrize("bad", [-1, 4, 2**31 - 1, -(2**31)])
+def test_an_expert_that_does_not_exist_is_refused_by_layer_and_row(bad: int) -> None:
+    ids = np.array([[0, 1], [2, bad]], np.int32)
+    with pytest.raises(RequestError, match=rf"layer 5, row 1: routed to expert {bad}, 0 to 3 expected"):
+        plan_layer(5, ids, np.ones((2, 2), np.float32), np.zeros(4, np.int64))
+
+
+def test_an_expert_twice_in_a_row_is_refused_by_layer_and_row() -> None:
+    ids = np.array([[0, 1], [3, 3]], np.int32)
+    with pytest.raises(RequestError, match=r"layer 5, row 1: routed to expert 3 twice"):
+        plan_layer(5, ids, np.ones((2, 2), np.float32), np.zeros(4, np.int64))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_weight_that_is_no_number_is_refused_by_layer_and_row(bad: float) -> None:
+    weights = np.array([[1, 1], [1, bad]], np.float32)
+    with pytest.raises(RequestError, match=r"layer 5, row 1: router weight"):
+        plan_layer(5, np.array([[0, 1], [0, 1]], np.int32), weights, np.zeros(4, np.int64))
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (2, 0), (MAX_ROWS + 1, 1), (1, MAX_ENTRIES_PER_ROW + 1)])
+def test_a_window_of_another_size_is_refused(shape: tuple[int, int]) -> None:
+    with pytest.raises(RequestError, match=r"layer 1: .* expected"):
+        plan_layer(1, np.zeros(shape, np.int32), np.ones(shape, np.float32), np.zeros(4, np.int64))
+
+
+def test_ids_and_weights_of_different_shapes_are_refused() -> None:
+    with pytest.raises(RequestError, match=r"one same \(rows, k\) expected"):
+        plan_layer(1, np.zeros((1, 2), np.int32), np.ones((2, 1), np.float32), np.zeros(4, np.int64))

@@ -1,0 +1,423 @@
+"""Requests against a real model without workers, over scripted sockets: what clients are told, and in what order."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from local_engine import local_engine
+from scripted_mesh import LIMITS, Clock, ScriptedSocket
+
+import native
+from coordinator.cluster import Cluster
+from coordinator.dispatch import MeshExperts
+from coordinator.engine import Chunk, Engine, RowError
+from coordinator.hello import Terms
+from coordinator.members import Members
+from coordinator.requests import Request, sampling_of
+from coordinator.service import MAX_REQUESTS, Service
+from coordinator.tallies import Counters
+from expert_worker.bank import ExpertBank
+from protocol.codec import encode
+from protocol.errors import ExpertError
+from protocol.geometry import Geometry
+from protocol.gguf import GgufFile
+from protocol.layout import ExpertLayout
+from protocol.messages import (
+    F32,
+    PROTOCOL,
+    AskStatus,
+    Cancel,
+    Finished,
+    Hello,
+    Message,
+    Prefilled,
+    RequestFailed,
+    SayHello,
+    Status,
+    Stop,
+    Submit,
+    Token,
+    Welcome,
+)
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
+
+
+class Desk:
+    """A service, and clients that submit and listen."""
+
+    def __init__(self, service: Service, cluster: Cluster, control: ScriptedSocket, engine: Engine) -> None:
+        self.service = service
+        self.cluster = cluster
+        self.engine = engine
+        self.control = control
+        self.heard: list[Message] = []
+        self.client(b"c")
+
+    def client(self, peer: bytes, greet: bool = True) -> None:
+        self.control.peers[peer] = self.heard.append
+        if greet:
+            self.say(_hello(), peer)
+            self.service.turn()
+            assert isinstance(self.heard.pop(), Welcome)
+
+    def say(self, message: Message, peer: bytes = b"c") -> None:
+        self.control.inbox.append((peer, message))
+
+    def run(self, turns: int = 200) -> None:
+        """Until nothing is left to do."""
+        for _ in range(turns):
+            self.service.turn()
+            if not self.control.inbox and not self.service.report()["requests"]:
+                return
+        raise AssertionError("it does not come to an end")
+
+    def ask(self, **change: Any) -> list[Message]:
+        """Everything a client hears of one request."""
+        del self.heard[:]
+        self.say(submit(**change))
+        self.run()
+        return list(self.heard)
+
+    def answer(self, **change: Any) -> tuple[list[int], str, Finished]:
+        """Ids, digest of the logits, and the end of one request."""
+        heard = self.ask(**change)
+        tokens = [message for message in heard if isinstance(message, Token)]
+        finished = heard[-1]
+        assert isinstance(finished, Finished)
+        assert [token.index for token in tokens] == list(range(len(tokens)))
+        return [token.id for token in tokens], tokens[-1].sha256_logits, finished
+
+
+def _hello() -> Hello:
+    return Hello(
+        protocol=PROTOCOL,
+        role="client",
+        name="cli",
+        incarnation="c1",
+        pid=1,
+        host="box",
+        fingerprint="",
+        geometry={},
+        isa="",
+        threads=0,
+    )
+
+
+def submit(**change: Any) -> Submit:
+    fields: dict[str, Any] = {
+        "request": "r",
+        "prompt_ids": np.array(PROMPT, np.int32),
+        "max_tokens": 6,
+        "stop_ids": [],
+        "temperature": 0.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "repeat_penalty": 1.0,
+        "repeat_window": 64,
+        "seed": 0,
+    }
+    return Submit(**(fields | change))
+
+
+@contextmanager
+def desk_for(model: Path, *, chunk: int = 64, workers: int = 0) -> Iterator[Desk]:
+    with GgufFile.open(model) as gguf:
+        geometry = Geometry.of(gguf)
+        layout = ExpertLayout.of(gguf, geometry)
+        terms = Terms(
+            session="5e55", fingerprint="f", geometry=geometry.handshake(), work="ipc://@work", max_entries=1024
+        )
+        clock, control, work = Clock(), ScriptedSocket(), ScriptedSocket()
+        members = Members(terms, expected=workers, fresh_token=lambda: "token")
+        cluster = Cluster(
+            control,
+            work,
+            members,
+            wait=lambda timeout_s: [socket for socket in (work, control) if socket.inbox],
+            limits=LIMITS,
+            clock=clock,
+        )
+        pool = native.Pool(1)
+        with ExpertBank(gguf, layout, pool) as bank:
+            experts = MeshExperts(cluster, bank, layout)
+            engine = Engine(gguf, geometry, layout, experts, pool, kv="f32")
+            service = Service(cluster, engine, experts, chunk=chunk, threads=1, clock=clock)
+            yield Desk(service, cluster, control, engine)
+            engine.close()
+
+
+@pytest.fixture
+def desk(tiny_model: Path) -> Iterator[Desk]:
+    with desk_for(tiny_model) as desk:
+        yield desk
+
+
+def reference(model: Path, tokens: int) -> tuple[list[int], str]:
+    """Greedy ids and the digest of their logits, without service or mesh."""
+    digest, ids = hashlib.sha256(), []
+    with local_engine(model) as engine:
+        sequence = engine.new_sequence(PROMPT, tokens)
+        next_ids = list(PROMPT)
+        for _ in range(tokens):
+            [logits] = engine.step([Chunk(sequence=sequence, ids=next_ids)])
+            digest.update(logits[0].tobytes())
+            next_ids = [int(logits[0].argmax())]
+            ids += next_ids
+    return ids, digest.hexdigest()
+
+
+def test_an_answer_is_prefilled_then_tokens_then_finished(desk: Desk, tiny_model: Path) -> None:
+    heard = desk.ask()
+    assert [type(message).__name__ for message in heard] == ["Prefilled", *["Token"] * 6, "Finished"]
+    prefilled, finished = heard[0], heard[-1]
+    assert isinstance(prefilled, Prefilled)
+    assert isinstance(finished, Finished)
+    assert (prefilled.done, prefilled.total) == (10, 10)
+    assert finished.reason == "length"
+    tokens = [message for message in heard if isinstance(message, Token)]
+    assert ([token.id for token in tokens], tokens[-1].sha256_logits) == reference(tiny_model, 6)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 10])
+def test_the_size_of_chunks_changes_nothing_but_the_progress(tiny_model: Path, chunk: int) -> None:
+    with desk_for(tiny_model, chunk=chunk) as desk:
+        ids, digest, _ = desk.answer()
+        done = [message.done for message in desk.heard if isinstance(message, Prefilled)]
+    assert (ids, digest) == reference(tiny_model, 6)
+    assert done == [*range(chunk, 10, chunk), 10]
+
+
+def test_requests_side_by_side_give_what_each_gives_alone(tiny_model: Path) -> None:
+    prompts = [PROMPT, [7], [1, 2, 3] * 5, [200, 100]]
+    with desk_for(tiny_model) as desk:
+        alone = [desk.answer(prompt_ids=np.array(prompt, np.int32))[:2] for prompt in prompts]
+    with desk_for(tiny_model, chunk=6) as desk:
+        for number, prompt in enumerate(prompts):
+            desk.say(submit(request=str(number), prompt_ids=np.array(prompt, np.int32)))
+        desk.run()
+        steps = desk.engine.steps
+        beside = []
+        for number in range(len(prompts)):
+            tokens = [one for one in desk.heard if isinstance(one, Token) and one.request == str(number)]
+            beside.append(([token.id for token in tokens], tokens[-1].sha256_logits))
+    assert beside == alone
+    assert steps < 4 * 7  # they shared steps
+
+
+def test_a_stop_id_ends_the_answer_and_is_part_of_it(desk: Desk, tiny_model: Path) -> None:
+    expected, _ = reference(tiny_model, 6)
+    ids, _, finished = desk.answer(stop_ids=[expected[2]])
+    assert ids == expected[: expected.index(expected[2]) + 1]
+    assert finished.reason == "stop"
+
+
+def test_sampled_tokens_depend_on_the_seed_alone(desk: Desk) -> None:
+    first = desk.answer(temperature=1.0, seed=1, max_tokens=12)[0]
+    assert desk.answer(temperature=1.0, seed=1, max_tokens=12)[0] == first
+    assert desk.answer(temperature=1.0, seed=2, max_tokens=12)[0] != first
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"prompt_ids": np.array([], np.int32)}, "prompt of 1 token or more expected"),
+        ({"prompt_ids": np.array([1, 512], np.int32)}, "token id 512.*511"),
+        ({"prompt_ids": np.array([-1], np.int32)}, "token id -1.*511"),
+        ({"max_tokens": 0}, "max_tokens is 0, expected 1 or more"),
+        ({"max_tokens": 10**6}, r"10 prompt tokens and 1000000 new ones need 1000010 positions, .* context has \d+"),
+        ({"temperature": -1.0}, "temperature is -1.0"),
+        ({"top_p": 0.0}, "top_p is 0.0"),
+        ({"seed": -1}, "seed is -1"),
+    ],
+)
+def test_a_bad_request_fails_with_its_numbers(desk: Desk, change: dict[str, Any], reason: str) -> None:
+    (failed,) = desk.ask(**change)
+    assert isinstance(failed, RequestFailed)
+    assert failed.request == "r"
+    assert re.search(reason, failed.reason), failed.reason
+    assert desk.answer()[2].reason == "length"
+
+
+def test_the_whole_context_can_be_used(desk: Desk) -> None:
+    context = desk.engine._geometry.context
+    heard = desk.ask(prompt_ids=np.ones(context - 2, np.int32), max_tokens=2)
+    assert isinstance(heard[-1], Finished)
+    assert isinstance(desk.ask(prompt_ids=np.ones(context - 2, np.int32), max_tokens=3)[0], RequestFailed)
+
+
+def test_a_request_name_in_use_is_refused(desk: Desk) -> None:
+    desk.say(submit())
+    desk.say(submit())
+    desk.run()
+    assert [type(message).__name__ for message in desk.heard].count("RequestFailed") == 1
+    assert isinstance(desk.heard[-1], Finished)
+
+
+def test_requests_are_bounded(desk: Desk) -> None:
+    for number in range(MAX_REQUESTS + 1):
+        desk.say(submit(request=str(number), max_tokens=1))
+    desk.run()
+    failed = [message.request for message in desk.heard if isinstance(message, RequestFailed)]
+    assert failed == [str(MAX_REQUESTS)]
+    assert sum(isinstance(message, Finished) for message in desk.heard) == MAX_REQUESTS
+
+
+def test_a_cancelled_request_ends_with_what_it_has(desk: Desk) -> None:
+    desk.say(submit(max_tokens=100))
+    for _ in range(4):
+        desk.service.turn()
+    desk.say(Cancel(request="r"))
+    desk.run()
+    finished = desk.heard[-1]
+    assert isinstance(finished, Finished)
+    assert finished.reason == "cancelled"
+    assert sum(isinstance(message, Token) for message in desk.heard) == 4
+
+
+def test_nobody_cancels_the_request_of_another_client(desk: Desk) -> None:
+    desk.client(b"other")
+    desk.say(submit())
+    desk.say(Cancel(request="r"), b"other")
+    desk.run()
+    assert isinstance(desk.heard[-1], Finished)
+    assert desk.heard[-1].reason == "length"
+
+
+def test_a_request_whose_client_is_gone_is_dropped(desk: Desk) -> None:
+    desk.say(submit(max_tokens=100))
+    desk.service.turn()
+    del desk.control.peers[b"c"]
+    desk.service.turn()
+    assert desk.service.report()["requests"] == 0
+
+
+def test_a_client_must_say_hello_first(desk: Desk) -> None:
+    desk.client(b"rude", greet=False)
+    desk.say(submit(), b"rude")
+    desk.service.turn()
+    assert [type(message) for message in desk.heard] == [SayHello]
+
+
+def test_status_needs_no_hello_and_can_be_sent(desk: Desk) -> None:
+    desk.client(b"rude", greet=False)
+    desk.answer()
+    del desk.heard[:]
+    desk.say(AskStatus(), b"rude")
+    desk.service.turn()
+    (status,) = desk.heard
+    assert isinstance(status, Status)
+    encode(status)
+    report = status.report
+    assert report["state"] == "ready"
+    assert report["isa"] == native.isa()
+    assert report["local_entries"] > 0
+    assert report["layers"]["layers"] > 0
+
+
+def test_finished_counts_its_own_lifetime(desk: Desk) -> None:
+    first, second = desk.answer()[2].report, desk.answer()[2].report
+    assert first["local_entries"] == second["local_entries"] > 0
+    assert desk.service.report()["local_entries"] == 2 * first["local_entries"]
+
+
+def test_requests_wait_for_the_expected_workers(tiny_model: Path) -> None:
+    with desk_for(tiny_model, workers=1) as desk:
+        desk.say(submit())
+        for _ in range(10):
+            desk.service.turn()
+        assert desk.heard == []
+        assert not desk.service.ready
+        assert desk.service.report()["state"] == "waiting"
+
+
+def test_stop_ends_what_is_under_way_with_a_reason(desk: Desk) -> None:
+    desk.say(submit(max_tokens=100))
+    desk.service.turn()
+    desk.say(Stop())
+    desk.service.turn()
+    assert desk.cluster.closing
+    desk.service.end("the coordinator is stopping")
+    failed = desk.heard[-1]
+    assert isinstance(failed, RequestFailed)
+    assert failed.reason == "the coordinator is stopping"
+
+
+def test_a_request_that_cannot_be_computed_fails_alone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = desk.engine.step
+
+    def broken(chunks: list[Chunk]) -> list[F32]:
+        if any(200 in chunk.ids for chunk in chunks):
+            raise ExpertError(2, 7, "out of range")
+        return step(chunks)
+
+    _run_beside_a_bad_one(desk, monkeypatch, broken)
+    assert _failure(desk).reason == "layer 2, expert 7: out of range"
+
+
+def test_a_request_with_a_bad_row_fails_alone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = desk.engine.step
+
+    def broken(chunks: list[Chunk]) -> list[F32]:
+        for chunk in chunks:
+            if 200 in chunk.ids:
+                raise RowError("layer 1, row 3: not finite", chunk.sequence)
+        return step(chunks)
+
+    _run_beside_a_bad_one(desk, monkeypatch, broken)
+    assert _failure(desk).reason == "layer 1, row 3: not finite"
+
+
+def test_logits_that_nothing_can_be_chosen_from_fail_that_request(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = desk.engine.step
+
+    def broken(chunks: list[Chunk]) -> list[F32]:
+        logits = step(chunks)
+        bad = [np.float32(np.nan) if 200 in chunk.ids else np.float32(1) for chunk in chunks]
+        return [rows * factor for rows, factor in zip(logits, bad, strict=True)]
+
+    _run_beside_a_bad_one(desk, monkeypatch, broken)
+    assert "no token can be chosen" in _failure(desk).reason
+
+
+def _run_beside_a_bad_one(desk: Desk, monkeypatch: pytest.MonkeyPatch, step: Callable[..., list[F32]]) -> None:
+    """Three requests, of which `bad` has token 200; the others come to a good end."""
+    expected = desk.answer()[:2]
+    monkeypatch.setattr(desk.engine, "step", step)
+    del desk.heard[:]
+    for name, prompt in (("a", PROMPT), ("bad", [5, 200]), ("b", PROMPT)):
+        desk.say(submit(request=name, prompt_ids=np.array(prompt, np.int32)))
+    desk.run()
+    for name in "ab":
+        tokens = [one for one in desk.heard if isinstance(one, Token) and one.request == name]
+        assert ([token.id for token in tokens], tokens[-1].sha256_logits) == expected
+
+
+def _failure(desk: Desk) -> RequestFailed:
+    (failed,) = [message for message in desk.heard if isinstance(message, RequestFailed)]
+    assert failed.request == "bad"
+    return failed
+
+
+def test_times_of_a_request(tiny_model: Path) -> None:
+    with local_engine(tiny_model) as engine:
+        sequence = engine.new_sequence(PROMPT, 3)
+        asked = submit(max_tokens=3)
+        request = Request(1, b"c", asked, sampling_of(asked), sequence, Counters())
+        assert request.spent_us(5.0) == (0, 0)
+        request.chunk(10, 10.0)
+        assert request.spent_us(11.0) == (1_000_000, 0)
+        logits = np.zeros(512, np.float32)
+        assert request.take(logits, 12.0)[0].elapsed_us == 0
+        assert request.take(logits, 12.5)[0].elapsed_us == 500_000
+        token, reason = request.take(logits, 13.25)
+        assert (token.elapsed_us, reason) == (750_000, "length")
+        assert request.spent_us(99.0) == (2_000_000, 1_250_000)

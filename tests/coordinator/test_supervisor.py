@@ -1,0 +1,107 @@
+"""The supervisor against a launcher and a clock that are told what to say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from coordinator.restarts import RestartPolicy
+from coordinator.supervisor import Supervisor
+from protocol.errors import ExpertmeshError
+
+
+@dataclass
+class FakeProcess:
+    name: str
+    pid: int
+    started_at: float
+    code: int | None = None
+
+    def exit_code(self) -> int | None:
+        return self.code
+
+    def ended(self) -> str:
+        return f"ended with {self.code}"
+
+
+@dataclass
+class FakeLauncher:
+    clock: list[float]
+    children: dict[str, FakeProcess] = field(default_factory=dict)
+    started: int = 0
+
+    def start(self, name: str) -> FakeProcess:
+        self.started += 1
+        self.children[name] = FakeProcess(name, 100 + self.started, self.clock[0])
+        return self.children[name]
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [0.0]
+
+
+@pytest.fixture
+def launcher(clock: list[float]) -> FakeLauncher:
+    launcher = FakeLauncher(clock)
+    for name in ("coordinator", "box-0"):
+        launcher.start(name)
+    return launcher
+
+
+@pytest.fixture
+def supervisor(launcher: FakeLauncher, clock: list[float]) -> Supervisor:
+    policy = RestartPolicy(first_delay_s=1.0, sound_s=10.0, limit=2)
+    return Supervisor(launcher, policy, clock=lambda: clock[0])
+
+
+def test_nothing_happens_while_all_run(supervisor: Supervisor, launcher: FakeLauncher) -> None:
+    assert supervisor.tick() == []
+    assert launcher.started == 2
+    assert [role.state for role in supervisor.roles.values()] == ["running", "running"]
+
+
+def test_an_exit_is_told_once_and_started_again_when_due(
+    supervisor: Supervisor, launcher: FakeLauncher, clock: list[float]
+) -> None:
+    launcher.children["box-0"].code = -9
+    assert supervisor.tick() == ["box-0 (process 102) ended with -9"]
+    assert supervisor.tick() == []
+    assert supervisor.roles["box-0"].state == "restarting"
+    clock[0] = 0.9
+    assert supervisor.tick() == []
+    clock[0] = 1.0
+    assert supervisor.tick() == ["box-0 started again (process 103)"]
+    assert supervisor.roles["box-0"].state == "running"
+    assert supervisor.roles["box-0"].pid == 103
+    assert supervisor.roles["box-0"].restarts == 1
+
+
+def test_the_coordinator_is_started_again_too(
+    supervisor: Supervisor, launcher: FakeLauncher, clock: list[float]
+) -> None:
+    launcher.children["coordinator"].code = -11
+    supervisor.tick()
+    clock[0] = 2.0
+    assert supervisor.tick() == ["coordinator started again (process 103)"]
+
+
+def test_a_worker_that_keeps_ending_is_given_up_alone(
+    supervisor: Supervisor, launcher: FakeLauncher, clock: list[float]
+) -> None:
+    lines: list[str] = []
+    for _ in range(20):
+        launcher.children["box-0"].code = 1
+        lines += supervisor.tick()
+        clock[0] += 3.0
+    assert lines[-1].startswith("box-0 is not started again: it ended 3 times in a row")
+    assert supervisor.roles["box-0"].state == "given up"
+    assert supervisor.roles["coordinator"].state == "running"
+    assert launcher.started == 4
+
+
+def test_a_coordinator_that_cannot_run_ends_it_all(supervisor: Supervisor, launcher: FakeLauncher) -> None:
+    launcher.children["coordinator"].code = 2
+    with pytest.raises(ExpertmeshError, match=r"coordinator \(process 101\) ended with 2; it is not started again"):
+        supervisor.tick()

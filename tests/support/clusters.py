@@ -1,0 +1,313 @@
+"""Clusters of real processes on this machine, for tests: start, ask, break in many ways, and find what is left.
+
+Everything waits for a condition under a deadline and looks for ended processes meanwhile. Children die with the test
+process, whatever happens to it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from coordinator.client import Client
+from coordinator.sampling import Sampling
+from protocol.messages import Finished, Token
+
+ROOT = Path(__file__).parents[2]
+ANSWER_S = 60.0
+END_S = 15.0
+
+Status = dict[str, Any]
+Condition = Callable[[Status], bool]
+
+
+def in_force(report: Status) -> int:
+    """How many workers compute."""
+    return sum(worker["state"] == "ready" for worker in report["workers"])
+
+
+def worker_of(report: Status, name: str) -> Status:
+    """One worker's row."""
+    (row,) = [worker for worker in report["workers"] if worker["name"] == name]
+    return dict(row)
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """One step of what happens during an answer."""
+
+    when: int | Condition
+    """The index of a token, or a condition on the status."""
+    do: Callable[[], object] = lambda: None
+
+    def is_due(self, index: int, status: Callable[[], Status]) -> bool:
+        """Whether it is time, after the token of that index."""
+        return index >= self.when if isinstance(self.when, int) else self.when(status())
+
+
+class RealProcess:
+    """A role that was started, its log, and ways to hurt it."""
+
+    def __init__(self, name: str, module: str, options: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+        self.name = name
+        self.log = log
+        with log.open("ab") as stream:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, *options, "--parent", str(os.getpid())],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")]), **env},
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+        self.signal(signal.SIGKILL)
+        self._process.wait(END_S)
+
+    def freeze(self) -> None:
+        """SIGSTOP: alive, but it does nothing."""
+        self.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.signal(signal.SIGCONT)
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait(self, within_s: float = END_S) -> int:
+        """Its exit code; subprocess.TimeoutExpired if it does not end."""
+        return self._process.wait(within_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What an answer comes to."""
+
+    ids: list[int]
+    sha256_logits: str
+    reason: str
+    report: Status
+
+
+class LiveCluster:
+    """A coordinator and its workers."""
+
+    def __init__(
+        self,
+        model: Path,
+        log_dir: Path,
+        *,
+        workers: int,
+        coordinator_options: Sequence[str] = (),
+        worker_options: Sequence[str] = (),
+        problems: Mapping[int, str] | None = None,
+        isas: Sequence[str] = (),
+    ) -> None:
+        """`problems` names, by number, workers that misbehave, and how (problem_worker); `isas` is for the workers."""
+        self.endpoint = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
+        self.workers: list[RealProcess] = []
+        self._model = model
+        self._log_dir = log_dir
+        self._problems = dict(problems or {})
+        self._worker_options = list(worker_options)
+        self._isas = list(isas)
+        self._all: list[RealProcess] = []
+        self._coordinator_options = ["--listen", self.endpoint, "--model", str(model), "--workers", str(workers)]
+        self._coordinator_options += coordinator_options
+        self.coordinator = self.restart_coordinator()
+        self.workers = [self.start_worker(number) for number in range(workers)]
+        self._client = Client(self.endpoint)
+        self._watcher = Client(self.endpoint)
+
+    # --- processes --------------------------------------------------------------------------------------------
+
+    def start_worker(self, number: int) -> RealProcess:
+        """The worker of that number, for the first time or again."""
+        name = f"worker-{number}"
+        options = ["--connect", self.endpoint, "--model", str(self._model), "--name", name, *self._worker_options]
+        env = {"EXPERTMESH_ISA": self._isas[number]} if self._isas else {}
+        problem = self._problems.get(number)
+        if problem is None:
+            return self.start(name, "expert_worker.main", options, env)
+        return self.start(name, "problem_worker", options, env | {"EXPERTMESH_TEST_PROBLEM": problem})
+
+    def restart_worker(self, number: int) -> RealProcess:
+        """A new life of a worker that was killed."""
+        self.workers[number] = self.start_worker(number)
+        return self.workers[number]
+
+    def restart_coordinator(self) -> RealProcess:
+        """A new life of the coordinator."""
+        self.coordinator = self.start("coordinator", "coordinator.main", self._coordinator_options)
+        return self.coordinator
+
+    def start(
+        self, name: str, module: str, options: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> RealProcess:
+        """Another process of this cluster, which ends with it."""
+        process = RealProcess(name, module, options, self._log_dir / f"{name}.log", env or {})
+        self._all.append(process)
+        return process
+
+    # --- asking -----------------------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """What the coordinator reports; fails if it does not within seconds."""
+        report = self._watcher.status(10.0, self.check)
+        assert report is not None, f"no status\n{self.logs()}"
+        return report
+
+    def wait_for(self, condition: Condition, within_s: float = 30.0) -> Status:
+        """The first status that fulfils the condition."""
+        deadline = time.monotonic() + within_s
+        report: Status | None = None
+        while time.monotonic() < deadline:
+            self.check()
+            report = self._watcher.status(1.0, self.check)
+            if report is not None and condition(report):
+                return report
+        raise AssertionError(f"not within {within_s} s: {report}\n{self.logs()}")
+
+    def ready(self) -> Status:
+        """Wait until all the workers are in force."""
+        count = len(self.workers)
+        return self.wait_for(lambda report: report["state"] != "waiting" and in_force(report) == count)
+
+    def answer(
+        self,
+        prompt_ids: Sequence[int],
+        max_tokens: int,
+        *,
+        script: Sequence[Then] = (),
+        more: int = 20,
+        sampling: Sampling | None = None,
+    ) -> Answer:
+        """Ask and follow. With a script, the answer is cancelled `more` tokens after its last step was done.
+
+        So it takes as long as its conditions need, whatever the speed of the machine; it fails if they do not come true
+        before the last token.
+        """
+        request = self._submit(self._client, prompt_ids, max_tokens, sampling or Sampling())
+        return self._follow(self._client, request, script, more)
+
+    def answers(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Answer]:
+        """Ask for all of them at once, each as a client of its own."""
+        with ExitStack() as stack:
+            clients = [stack.enter_context(Client(self.endpoint)) for _ in prompts]
+            requests = [
+                self._submit(client, prompt, max_tokens, Sampling())
+                for client, prompt in zip(clients, prompts, strict=True)
+            ]
+            return [self._follow(*one, (), 0) for one in zip(clients, requests, strict=True)]
+
+    def _submit(self, client: Client, prompt_ids: Sequence[int], max_tokens: int, sampling: Sampling) -> str:
+        client.greet(10.0, self.check)
+        return client.submit(prompt_ids, max_tokens=max_tokens, stop_ids=[], sampling=sampling)
+
+    def _follow(self, client: Client, request: str, script: Sequence[Then], more: int) -> Answer:
+        steps, left = list(script), more
+        tokens: list[Token] = []
+        deadline = time.monotonic() + ANSWER_S
+
+        def watch() -> None:
+            self.check()
+            assert time.monotonic() < deadline, f"{len(tokens)} tokens in {ANSWER_S} s\n{self.logs()}"
+
+        for event in client.events(request, watch):
+            watch()
+            if isinstance(event, Token):
+                assert event.index == len(tokens)
+                tokens.append(event)
+                if steps and steps[0].is_due(event.index, self.status):
+                    steps.pop(0).do()
+                elif script and not steps:
+                    left -= 1
+                    if left == 0:
+                        client.cancel(request)
+            elif isinstance(event, Finished):
+                assert not steps, f"{len(steps)} steps left after {len(tokens)} tokens: {event.report}\n{self.logs()}"
+                return Answer(
+                    ids=[token.id for token in tokens],
+                    sha256_logits=tokens[-1].sha256_logits,
+                    reason=event.reason,
+                    report=event.report,
+                )
+        raise AssertionError("the last event is Finished")
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Fail if the coordinator has ended."""
+        code = self.coordinator.exit_code()
+        assert code is None, f"the coordinator exited with {code}\n{self.logs()}"
+
+    def stop(self) -> list[int]:
+        """Ask for the end, if it has not come; exit codes of all that ran, in the order of their start."""
+        running = [process for process in self._all if process.exit_code() is None]
+        if running:
+            self._client.stop()
+        return [process.wait() for process in running]
+
+    def close(self) -> None:
+        """End whatever still runs, by force."""
+        for process in self._all:
+            if process.exit_code() is None:
+                process.kill()
+        self._client.close()
+        self._watcher.close()
+
+    def survivors(self) -> list[str]:
+        """Processes that speak of this cluster's endpoint, and its abstract sockets: none once it has ended."""
+        found = []
+        for process in psutil.process_iter(["pid", "cmdline"]):
+            if any(self.endpoint in part for part in process.info["cmdline"] or ()):
+                found.append(f"process {process.info['pid']}: {process.info['cmdline']}")
+        sockets = Path("/proc/net/unix").read_text().splitlines()
+        return found + [line for line in sockets if self.endpoint.removeprefix("ipc://") in line]
+
+    def logs(self) -> str:
+        """The end of every log."""
+        parts = []
+        for path in sorted(self._log_dir.glob("*.log")):
+            lines = path.read_text(errors="replace").splitlines()[-40:]
+            parts.append("\n".join([f"--- {path.name}", *lines]))
+        return "\n".join(parts)
+
+
+@contextmanager
+def live_cluster(model: Path, log_dir: Path, **settings: Any) -> Iterator[LiveCluster]:
+    """A cluster that is ready; at the end everything is stopped and nothing must be left.
+
+    Settings are LiveCluster's.
+    """
+    cluster = LiveCluster(model, log_dir, **settings)
+    try:
+        cluster.ready()
+        yield cluster
+        cluster.stop()
+    finally:
+        cluster.close()
+    assert not cluster.survivors(), cluster.survivors()

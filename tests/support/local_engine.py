@@ -1,0 +1,57 @@
+"""An engine that computes everything in this process, and what tests ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+import native
+from coordinator.engine import Chunk, Engine, ExpertRunner
+from coordinator.local import LocalExperts
+from expert_worker.bank import ExpertBank
+from protocol.geometry import Geometry
+from protocol.gguf import GgufFile
+from protocol.layout import ExpertLayout
+from protocol.messages import F32
+
+
+@contextmanager
+def local_engine(
+    path: Path,
+    kv: str = "f32",
+    threads: int = 1,
+    wrap: Callable[[ExpertRunner], ExpertRunner] = lambda experts: experts,
+) -> Iterator[Engine]:
+    """The model of `path` without workers; `wrap` may put something between the engine and the experts."""
+    pool = native.Pool(threads)
+    with GgufFile.open(path) as gguf:
+        geometry = Geometry.of(gguf)
+        layout = ExpertLayout.of(gguf, geometry)
+        with ExpertBank(gguf, layout, pool) as bank:
+            experts = wrap(LocalExperts(bank, geometry.experts))
+            with Engine(gguf, geometry, layout, experts, pool, kv) as engine:
+                yield engine
+
+
+def read(engine: Engine, ids: Sequence[int], chunk: int = 512) -> F32:
+    """The logits of every position (len(ids), vocabulary) of a new sequence, `chunk` rows a step."""
+    sequence = engine.new_sequence(ids, 0)
+    starts = range(0, len(ids), chunk)
+    return np.concatenate(
+        [engine.step([Chunk(sequence=sequence, ids=ids[at : at + chunk], logits="all")])[0] for at in starts]
+    )
+
+
+def greedy(engine: Engine, prompt_ids: Sequence[int], tokens: int) -> list[int]:
+    """The best continuation, token by token, ties to the lowest id."""
+    sequence = engine.new_sequence(prompt_ids, tokens)
+    answer: list[int] = []
+    next_ids = list(prompt_ids)
+    while len(answer) < tokens:
+        [logits] = engine.step([Chunk(sequence=sequence, ids=next_ids)])
+        next_ids = [int(logits[0].argmax())]
+        answer += next_ids
+    return answer

@@ -1,0 +1,284 @@
+"""A cluster without sockets, processes or time: workers that answer, or misbehave, as a test scripts them.
+
+The experts are a sum of integers that a test can do in its head: entry (row, expert) of weight w adds
+w * (expert + 1) * (row + 1) to every column of its row, exactly.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import native
+from coordinator.cluster import Cluster
+from coordinator.deadlines import CallLimits
+from coordinator.dispatch import ATTEND_S, MeshExperts
+from coordinator.hello import Terms
+from coordinator.members import Members
+from protocol.errors import ExpertError
+from protocol.messages import (
+    F32,
+    I32,
+    I64,
+    PROTOCOL,
+    Assign,
+    AssignReady,
+    Hello,
+    Message,
+    OpenWork,
+    RunExperts,
+    SayHello,
+    Sums,
+    Welcome,
+)
+
+LAYERS, EXPERTS, WIDTH = 2, 8, 32
+
+TERMS = Terms(
+    session="5e55",
+    fingerprint="0123456789abcdef",
+    geometry={"layers": LAYERS, "experts": EXPERTS, "width": WIDTH, "expert_width": 32},
+    work="ipc://@work",
+    max_entries=1024,
+)
+
+LIMITS = CallLimits(floor_s=0.3, first_s=1.0)
+
+
+class Clock:
+    """Passes only when somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class ScriptedSocket:
+    """A listening socket whose peers are functions: what they say arrives when they say it."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self.inbox: deque[tuple[bytes, Message]] = deque()
+        self.peers: dict[bytes, Callable[[Message], None]] = {}
+        self.sent: list[tuple[bytes, Message]] = []
+
+    def send(self, peer: bytes, message: Message) -> bool:
+        if peer not in self.peers:
+            return False
+        self.sent.append((peer, message))
+        self.peers[peer](message)
+        return True
+
+    def receive(self, timeout_s: float = 0) -> tuple[bytes, Message] | None:
+        return self.inbox.popleft() if self.inbox else None
+
+    def close(self, flush_s: float = 0) -> None:
+        self.peers.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _LayerForm:
+    quantised_input: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the dispatcher asks of an ExpertLayout."""
+
+    width: int
+    layers: tuple[_LayerForm, ...]
+
+
+class Bank:
+    """The local bank: counts what it is asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, list[int]]] = []
+        self.broken = False
+
+    def run(
+        self,
+        layer: int,
+        rows: native.Rows,
+        entry_expert: I32,
+        entry_row: I32,
+        entry_weight: F32,
+        entry_slot: I32,
+        singles: F32,
+        sums: I64,
+    ) -> None:
+        if self.broken:
+            raise ExpertError(layer, int(entry_expert[0]), "the bank is broken")
+        self.calls.append((layer, entry_expert.tolist()))
+        for expert, row, weight, slot in zip(entry_expert, entry_row, entry_weight, entry_slot, strict=True):
+            assert slot == -1 - row
+            sums[-1 - slot] += _fixed(_value(int(row), int(expert), float(weight)))
+
+
+def _value(row: int, expert: int, weight: float) -> float:
+    return weight * (expert + 1) * (row + 1)
+
+
+def _fixed(value: float) -> int:
+    return round(value * 2.0**36)
+
+
+def expected_sums(ids: I32, weights: F32) -> I64:
+    """What every layer must come to, whoever computes it."""
+    sums = np.zeros((len(ids), WIDTH), np.int64)
+    for row, (experts, factors) in enumerate(zip(ids.tolist(), weights.tolist(), strict=True)):
+        sums[row] += sum(_fixed(_value(row, expert, factor)) for expert, factor in zip(experts, factors, strict=True))
+    return sums
+
+
+def good_answer(work: RunExperts) -> Sums:
+    """What a sound worker says."""
+    rows: dict[int, list[float]] = {}
+    for expert, index, weight in zip(work.entry_expert, work.entry_row, work.entry_weight, strict=True):
+        row = int(work.row[index])
+        rows.setdefault(row, []).append(_value(row, int(expert), float(weight)))
+    single = [(row, values[0]) for row, values in sorted(rows.items()) if len(values) == 1]
+    several = [(row, sum(map(_fixed, values))) for row, values in sorted(rows.items()) if len(values) > 1]
+    return Sums(
+        session=work.session,
+        step=work.step,
+        layer=work.layer,
+        attempt=work.attempt,
+        single_row=np.array([row for row, _ in single], np.int32),
+        single=np.array([[value] * WIDTH for _, value in single], np.float32).reshape(-1, WIDTH),
+        sum_row=np.array([row for row, _ in several], np.int32),
+        sum48=np.empty((0, WIDTH, 6), np.uint8),
+        sum64=np.array([[value] * WIDTH for _, value in several], np.int64).reshape(-1, WIDTH),
+        busy_us=100,
+        wait_us=50,
+    )
+
+
+Behaviour = Callable[[RunExperts], "list[Message]"]
+
+
+def answers_well(work: RunExperts) -> list[Message]:
+    """One good answer, at once."""
+    return [good_answer(work)]
+
+
+class Worker:
+    """A member that answers RunExperts by its behaviour; `later` holds what a test makes it say afterwards."""
+
+    _lives = itertools.count()
+
+    def __init__(self, mesh: ScriptedMesh, name: str) -> None:
+        self.name = name
+        self.incarnation = str(next(self._lives))
+        self.behaviour: Behaviour = answers_well
+        self.work: list[RunExperts] = []
+        self.token = ""
+        self._mesh = mesh
+        self.control = f"{name}-{self.incarnation}-control".encode()
+        self.peer = f"{name}-{self.incarnation}-work".encode()
+        mesh.control.peers[self.control] = self._hear_control
+        mesh.work.peers[self.peer] = self._hear_work
+        self.say_hello()
+
+    def say_hello(self) -> None:
+        """Join, or join anew."""
+        hello = Hello(
+            protocol=PROTOCOL,
+            role="worker",
+            name=self.name,
+            incarnation=self.incarnation,
+            pid=1,
+            host="box",
+            fingerprint=TERMS.fingerprint,
+            geometry=dict(TERMS.geometry),
+            isa="scalar",
+            threads=1,
+        )
+        self.say_control(hello)
+
+    def say_control(self, message: Message) -> None:
+        """Something arrives on control."""
+        self._mesh.control.inbox.append((self.control, message))
+
+    def say(self, *messages: Message) -> None:
+        """Something arrives on work."""
+        self._mesh.work.inbox.extend((self.peer, message) for message in messages)
+
+    def die(self) -> None:
+        """Both connections close."""
+        del self._mesh.control.peers[self.control]
+        del self._mesh.work.peers[self.peer]
+
+    def told_hello(self) -> bool:
+        """Whether it was told to say Hello, on either connection."""
+        sent = self._mesh.control.sent + self._mesh.work.sent
+        return any(peer in (self.control, self.peer) and isinstance(message, SayHello) for peer, message in sent)
+
+    def _hear_control(self, message: Message) -> None:
+        match message:
+            case Welcome(token=token):
+                self.token = token
+                self.say(OpenWork(token=token))
+            case Assign(placement=placement, held=held):
+                self.say_control(AssignReady(placement=placement, experts=int(held.sum())))
+
+    def _hear_work(self, message: Message) -> None:
+        if isinstance(message, RunExperts):
+            self.work.append(message)
+            self.say(*self.behaviour(message))
+
+
+class ScriptedMesh:
+    """A dispatcher with its cluster, sockets, clock, local bank and workers."""
+
+    def __init__(self, workers: int, *, quantised: bool = True) -> None:
+        numbers = itertools.count()
+        self.clock = Clock()
+        self.control = ScriptedSocket()
+        self.work = ScriptedSocket()
+        self.bank = Bank()
+        self.members = Members(TERMS, expected=workers, fresh_token=lambda: f"token-{next(numbers)}")
+        self.waits: list[Callable[[], None]] = []
+        """What happens during the next waits, one each."""
+        self.cluster = Cluster(self.control, self.work, self.members, wait=self._wait, limits=LIMITS, clock=self.clock)
+        layout: Any = Layout(width=WIDTH, layers=(_LayerForm(quantised),) * LAYERS)
+        bank: Any = self.bank
+        self.experts = MeshExperts(self.cluster, bank, layout, clock=self.clock)
+        self.workers = [Worker(self, f"worker-{number}") for number in range(workers)]
+        self.steps = 0
+        self.settle()
+
+    def settle(self) -> None:
+        """Let joining and assigning come to an end, and put the placement in force."""
+        while self.control.inbox or self.work.inbox:
+            self.cluster.attend()
+        self.members.switch()
+
+    def run(self, ids: I32, weights: F32, layer: int = 0) -> I64:
+        """One layer of a new step; its sums."""
+        values = np.arange(len(ids) * WIDTH, dtype=np.float32).reshape(len(ids), WIDTH)
+        sums = np.zeros((len(ids), WIDTH), np.int64)
+        self.steps += 1
+        self.clock.now += 2 * ATTEND_S
+        self.experts.run_layer(self.steps, layer, native.Rows(values), ids, weights, sums)
+        return sums
+
+    def _wait(self, timeout_s: float) -> list[ScriptedSocket]:
+        if self.waits and timeout_s > 0:
+            self.waits.pop(0)()
+        ready = [socket for socket in (self.work, self.control) if socket.inbox]
+        if not ready:
+            self.clock.now += timeout_s
+        return ready
+
+
+def garbled(reply: Sums, **change: Any) -> Sums:
+    """The reply with other fields."""
+    return replace(reply, **change)

@@ -1,0 +1,41 @@
+"""Small models of every kind of weight that the kernels run, and a text to read with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from moe_models import write_model
+
+_COMMON: dict[str, Any] = {
+    "layers": 2,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_dim": 32,
+    "vocab": 300,
+    "ctx": 256,
+    "experts": 6,
+    "experts_used": 3,
+}
+_F32 = {"embd": 96, "ff_exp": 40, "heads": 6, "kv_heads": 1, "exp_type": "F32", "dense_type": "F32"}
+_MIX = {"embd": 64, "ff_exp": 64, "gate_type": "F16", "down_type": "BF16", "dense_type": "BF16", "tied": True}
+_Q8_0 = {"embd": 96, "ff_exp": 32, "exp_type": "Q8_0", "dense_type": "Q8_0"}
+_K = {"embd": 256, "ff_exp": 256, "heads": 8, "exp_type": "Q4_K", "down_type": "Q6_K", "dense_type": "Q4_K"}
+
+MODELS: dict[str, dict[str, Any]] = {
+    "f32": _COMMON | _F32,
+    "float-mix": _COMMON | _MIX,
+    "q8_0": _COMMON | _Q8_0,
+    "k": _COMMON | _K | {"output_type": "Q6_K"},
+}
+"""Settings of `moe_models.write_model`."""
+
+TEXT = np.random.default_rng(5).integers(0, 300, 150).tolist()
+"""Longer than two of the attention's blocks of 64 positions."""
+
+
+def small_model(name: str, folder: Path) -> Path:
+    """The file of one of MODELS in `folder`, written unless it is there already."""
+    path = folder / f"{name}.gguf"
+    return path if path.exists() else write_model(path, **MODELS[name])
