@@ -50,14 +50,15 @@ def answer(work: RunExperts, bank: Runner, held: U8 | None, wait_us: int = 0) ->
 
     None means that the placement is not known. `wait_us` goes into the answer.
     """
-    began = time.perf_counter_ns()
     try:
         _check_held(work, held)
         rows = bank.rows(work.layer, work.codes, work.scales, work.values)
         slots = assign_slots(work.layer, work.entry_row, len(work.row))
         single = np.empty((len(slots.single), rows.columns), np.float32)
         sums = np.zeros((len(slots.several), rows.columns), np.int64)
+        began = time.perf_counter_ns()
         bank.run(work.layer, rows, work.entry_expert, work.entry_row, work.entry_weight, slots.entry_slot, single, sums)
+        busy_us = (time.perf_counter_ns() - began) // 1000
     except ExpertError as error:
         return _failed(work, error)
     sum48, sum64 = pack(sums)
@@ -71,7 +72,7 @@ def answer(work: RunExperts, bank: Runner, held: U8 | None, wait_us: int = 0) ->
         sum_row=work.row[slots.several],
         sum48=sum48,
         sum64=sum64,
-        busy_us=(time.perf_counter_ns() - began) // 1000,
+        busy_us=busy_us,
         wait_us=wait_us,
     )
 
