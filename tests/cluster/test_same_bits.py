@@ -33,18 +33,19 @@ def test_the_number_of_workers_changes_no_bit(
     assert report["late_replies"] == report["replans"] == report["dropped"] == 0
 
 
+@pytest.mark.parametrize("isa", native.available_isas())
 def test_threads_instruction_sets_and_chunks_change_no_bit(
-    demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
+    isa: str, demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
 ) -> None:
     best = native.available_isas()[-1]
     settings = {
         "coordinator_options": [*PATIENT, "--threads", "2", "--chunk", "7"],
         "worker_options": ["--threads", "2"],
-        "isas": ["scalar", best],
+        "isas": [isa, best],
     }
     with live_cluster(demo_model, tmp_path, workers=2, **settings) as cluster:
-        assert {worker["isa"] for worker in cluster.status()["workers"]} == {"scalar", best}
-        reference.check(cluster.answer(prompt, 60))
+        assert {worker["isa"] for worker in cluster.status()["workers"]} == {isa, best}
+        reference.check(cluster.answer(prompt, 200))
 
 
 def test_seven_others_beside_it_change_no_bit(
@@ -52,11 +53,11 @@ def test_seven_others_beside_it_change_no_bit(
 ) -> None:
     others = [list(range(start, start + 5 * start)) for start in range(1, 8)]
     with live_cluster(demo_model, tmp_path, workers=2, coordinator_options=PATIENT) as cluster:
-        answers = cluster.answers([*others[:4], prompt, *others[4:]], 60)
+        answers = cluster.answers([*others[:4], prompt, *others[4:]], 200)
     reference.check(answers[4])
-    assert [len(answer.ids) for answer in answers] == [60] * 8
+    assert [len(answer.ids) for answer in answers] == [200] * 8
     steps = answers[4].report["step"]
-    assert steps < 8 * 60, "they did not share steps"
+    assert steps < 8 * 200, "they did not share steps"
 
 
 @pytest.mark.parametrize("name", ["bf16", "q8_0"])
