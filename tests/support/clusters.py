@@ -25,6 +25,7 @@ from coordinator.sampling import Sampling
 from protocol.messages import Finished, Token
 
 ROOT = Path(__file__).parents[2]
+SOURCES = [str(ROOT), str(ROOT / "tests" / "support")]
 ANSWER_S = 60.0
 END_S = 15.0
 
@@ -66,7 +67,7 @@ class RealProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", module, *options, "--parent", str(os.getpid())],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")]), **env},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([*SOURCES, os.environ.get("PYTHONPATH", "")]), **env},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
