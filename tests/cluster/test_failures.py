@@ -23,6 +23,13 @@ def cluster(demo_model: Path, tmp_path: Path) -> Iterator[LiveCluster]:
         yield cluster
 
 
+@pytest.fixture
+def sound_cluster(demo_model: Path, tmp_path: Path) -> Iterator[LiveCluster]:
+    """Two workers that are never late of themselves."""
+    with live_cluster(demo_model, tmp_path, workers=2, coordinator_options=HASTY) as cluster:
+        yield cluster
+
+
 def late_reply(report: Status) -> bool:
     return bool(report["late_replies"])
 
@@ -39,7 +46,7 @@ def test_a_killed_worker_only_costs_time(cluster: LiveCluster, prompt: list[int]
 
 
 def test_a_worker_frozen_for_a_moment_is_suspect_until_its_late_answer(
-    cluster: LiveCluster, prompt: list[int], reference: Reference
+    sound_cluster: LiveCluster, prompt: list[int], reference: Reference
 ) -> None:
     def suspect(report: Status) -> bool:
         return worker_of(report, "worker-0")["state"] == "suspect"
@@ -47,15 +54,15 @@ def test_a_worker_frozen_for_a_moment_is_suspect_until_its_late_answer(
     def trusted(report: Status) -> bool:
         return worker_of(report, "worker-0")["state"] == "ready"
 
-    frozen = cluster.workers[0]
+    frozen = sound_cluster.workers[0]
     script = [Then(20, frozen.freeze), Then(suspect, frozen.thaw), Then(late_reply), Then(trusted)]
-    answer = cluster.answer(prompt, TOKENS, script=script)
+    answer = sound_cluster.answer(prompt, TOKENS, script=script)
     reference.check(answer)
     assert answer.report["local_entries"] > 0
 
 
 def test_a_worker_frozen_for_long_is_given_up_and_joins_again(
-    cluster: LiveCluster, prompt: list[int], reference: Reference
+    sound_cluster: LiveCluster, prompt: list[int], reference: Reference
 ) -> None:
     def given_up(report: Status) -> bool:
         return worker_of(report, "worker-0")["state"] == "gone"
@@ -63,9 +70,9 @@ def test_a_worker_frozen_for_long_is_given_up_and_joins_again(
     def back(report: Status) -> bool:
         return in_force(report) == 2
 
-    frozen = cluster.workers[0]
+    frozen = sound_cluster.workers[0]
     script = [Then(20, frozen.freeze), Then(given_up, frozen.thaw), Then(back), Then(late_reply)]
-    answer = cluster.answer(prompt, TOKENS, script=script)
+    answer = sound_cluster.answer(prompt, TOKENS, script=script)
     reference.check(answer)
     assert worker_of(answer.report, "worker-0")["pid"] == frozen.pid
 

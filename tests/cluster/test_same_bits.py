@@ -42,9 +42,11 @@ def test_threads_instruction_sets_and_chunks_change_no_bit(
         "coordinator_options": [*PATIENT, "--threads", "2", "--chunk", "7"],
         "worker_options": ["--threads", "2"],
         "isas": [isa, best],
+        "coordinator_isa": isa,
     }
     with live_cluster(demo_model, tmp_path, workers=2, **settings) as cluster:
-        assert {worker["isa"] for worker in cluster.status()["workers"]} == {isa, best}
+        status = cluster.status()
+        assert [status["isa"], *(worker["isa"] for worker in status["workers"])] == [isa, isa, best]
         reference.check(cluster.answer(prompt, 200))
 
 

@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "native" / "src"
 FLAGS = ["-std=c++20", "-O3", "-ffp-contract=off", "-fno-math-errno", "-static", "-Wall", "-Wextra", "-Werror"]
 ARM_COMPILER = shutil.which("aarch64-linux-gnu-g++")
-ARM_EMULATOR = shutil.which("qemu-aarch64")
+ARM_EMULATOR = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 
 
 def digests(compiler: str, folder: Path, runner: list[str]) -> str:

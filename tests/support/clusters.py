@@ -27,6 +27,8 @@ from protocol.messages import Finished, Token
 ROOT = Path(__file__).parents[2]
 SOURCES = [str(ROOT), str(ROOT / "tests" / "support")]
 ANSWER_S = 60.0
+LEAST_TOKENS = 200
+"""Of an answer with a script."""
 END_S = 15.0
 
 Status = dict[str, Any]
@@ -126,6 +128,7 @@ class LiveCluster:
         worker_options: Sequence[str] = (),
         problems: Mapping[int, str] | None = None,
         isas: Sequence[str] = (),
+        coordinator_isa: str = "",
     ) -> None:
         """`problems` names, by number, workers that misbehave, and how (problem_worker); `isas` is for the workers."""
         self.endpoint = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
@@ -135,6 +138,7 @@ class LiveCluster:
         self._problems = dict(problems or {})
         self._worker_options = list(worker_options)
         self._isas = list(isas)
+        self._coordinator_isa = coordinator_isa
         self._all: list[RealProcess] = []
         self._coordinator_options = ["--listen", self.endpoint, "--model", str(model), "--workers", str(workers)]
         self._coordinator_options += coordinator_options
@@ -162,7 +166,9 @@ class LiveCluster:
 
     def restart_coordinator(self) -> RealProcess:
         """A new life of the coordinator."""
-        self.coordinator = self.start("coordinator", "coordinator.main", self._coordinator_options)
+        self.coordinator = self.start(
+            "coordinator", "coordinator.main", self._coordinator_options, {"EXPERTMESH_ISA": self._coordinator_isa}
+        )
         return self.coordinator
 
     def start(
@@ -206,7 +212,8 @@ class LiveCluster:
         more: int = 20,
         sampling: Sampling | None = None,
     ) -> Answer:
-        """Ask and follow. With a script, the answer is cancelled `more` tokens after its last step was done.
+        """Ask and follow. With a script, the answer is cancelled `more` tokens after its last step was done, and not
+        before LEAST_TOKENS.
 
         So it takes as long as its conditions need, whatever the speed of the machine; it fails if they do not come true
         before the last token.
@@ -246,8 +253,8 @@ class LiveCluster:
                     steps.pop(0).do()
                 elif script and not steps:
                     left -= 1
-                    if left == 0:
-                        client.cancel(request)
+                if script and not steps and left <= 0 and len(tokens) >= LEAST_TOKENS:
+                    client.cancel(request)
             elif isinstance(event, Finished):
                 assert not steps, f"{len(steps)} steps left after {len(tokens)} tokens: {event.report}\n{self.logs()}"
                 return Answer(
