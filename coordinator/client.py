@@ -36,12 +36,14 @@ from protocol.wire import Dialled
 TICK_S = 0.1
 """How often `watch` is called while nothing comes."""
 PROBE_S = 2.0
-"""Silence after which a client asks whether the coordinator still knows it."""
+"""Without news of its request for this long, a client asks whether the coordinator still has it, again and again."""
 SILENCE_S = 120.0
-"""Silence after which it gives up: far above the longest step."""
+"""Without news or that word for this long it gives up: far above the longest step, in which nobody is answered."""
 
 Watch = Callable[[], None]
 """Called while waiting; raises if waiting has become pointless (a child has exited, say)."""
+
+LOST = "the coordinator has lost this request; was it started again?"
 
 Event = Prefilled | Token | Finished
 
@@ -69,7 +71,7 @@ class Client:
             threads=0,
         )
         self._socket = Dialled(endpoint)
-        self._session = ""
+        self._asked = self._told = 0  # AskStatus that were sent, Status that came: in the same order
         self._kept: deque[Message] = deque()
 
     def __enter__(self) -> Client:
@@ -88,8 +90,7 @@ class Client:
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             match self._receive(TICK_S):
-                case Welcome(session=session):
-                    self._session = session
+                case Welcome():
                     return
                 case Refused(mismatches=mismatches):
                     raise ConfigError(f"the coordinator at {self.endpoint} refused: {_in_words(mismatches)}")
@@ -120,19 +121,13 @@ class Client:
     def events(self, request: str, watch: Watch = watch_nothing) -> Iterator[Event]:
         """What becomes of a request, ending with Finished.
 
-        RequestError if it failed, if the coordinator lost it by starting again, or if it is silent for SILENCE_S.
+        RequestError if it failed, if the coordinator does not have it (any more), or says nothing of it for SILENCE_S.
         """
+        asked_before = self._asked
         heard = probed = time.monotonic()
         while True:
             message = self._kept.popleft() if self._kept else self._receive(TICK_S)
             now = time.monotonic()
-            if message is not None:
-                heard = probed = now
-            elif now - heard > SILENCE_S:
-                raise RequestError(f"the coordinator at {self.endpoint} has been silent for {SILENCE_S:g} s")
-            elif now - probed > PROBE_S:
-                probed = now
-                self._send(self._hello)
             match message:
                 case None:
                     watch()
@@ -140,12 +135,21 @@ class Client:
                     yield message
                     if isinstance(message, Finished):
                         return
+                    heard = probed = time.monotonic()
                 case RequestFailed() if message.request == request:
                     raise RequestError(message.reason)
+                case Status(report=report) if request in report.get("yours", ()):
+                    heard = now
+                case Status() if self._told > asked_before:  # else it was asked for before the request was made
+                    raise RequestError(LOST)
                 case SayHello():
-                    raise RequestError("the coordinator started again, and has lost this request")
-                case Welcome(session=session) if session != self._session:
-                    raise RequestError("the coordinator started again, and has lost this request")
+                    raise RequestError(LOST)
+            if now - heard > SILENCE_S:
+                where = f"the coordinator at {self.endpoint}"
+                raise RequestError(f"{where} has said nothing of this request for {SILENCE_S:g} s")
+            if now - probed > PROBE_S:
+                probed = now
+                self.ask_status()
 
     def status(self, within_s: float, watch: Watch = watch_nothing) -> dict[str, Any] | None:
         """The coordinator's report (protocol.messages.Status), or None if it does not answer in time."""
@@ -163,6 +167,7 @@ class Client:
 
     def ask_status(self) -> None:
         """Ask, without waiting; `poll_status` has the answer."""
+        self._asked += 1
         self._send(AskStatus())
 
     def poll_status(self, within_s: float) -> dict[str, Any] | None:
@@ -180,7 +185,8 @@ class Client:
         self._send(Cancel(request=request))
 
     def stop(self) -> None:
-        """Ask the coordinator to stop its workers, and then itself."""
+        """Ask the coordinator to stop its workers, and then itself; whether it does is not waited for."""
+        self._send(self._hello)  # it obeys only whom it knows
         self._send(Stop())
 
     def _send(self, message: Message) -> None:
@@ -188,7 +194,9 @@ class Client:
             raise RequestError(f"the coordinator at {self.endpoint} takes no more messages")
 
     def _receive(self, timeout_s: float) -> Message | None:
-        return self._socket.receive(timeout_s)
+        message = self._socket.receive(timeout_s)
+        self._told += isinstance(message, Status)
+        return message
 
 
 def _in_words(mismatches: Sequence[Sequence[str]]) -> str:

@@ -20,6 +20,7 @@ from coordinator.member import FromWorker, Instructions, Lost, Member, Tell
 from coordinator.members import Members
 from coordinator.plan import LOCAL, Part
 from coordinator.tallies import Counters
+from protocol.errors import ProtocolError
 from protocol.messages import (
     I64,
     AskStatus,
@@ -94,6 +95,8 @@ class Cluster:
         """What clients said, for the service."""
         self.closing = False
         """Somebody wants the end: a client said Stop, or a signal came. No further layer is begun."""
+        self.busy_since = 0.0
+        """When there began to be something to compute: what workers waited before that is no wait."""
         self._control = control
         self._work = work
         self._wait = wait
@@ -158,11 +161,11 @@ class Cluster:
         match message:
             case Hello():
                 self._follow(self.members.hello(peer, message))
+            case Stop() | Submit() | Cancel() if not self.members.is_client(peer):
+                self.tell(peer, SayHello())
             case Stop():
                 log.info("a client asks for the end")
                 self.closing = True
-            case Submit() | Cancel() if not self.members.is_client(peer):
-                self.tell(peer, SayHello())
             case Submit() | Cancel() | AskStatus() if len(self.inbox) < MAX_INBOX:
                 self.inbox.append((peer, message))
             case _ if isinstance(message, FromWorker):
@@ -262,7 +265,7 @@ class Cluster:
         tally.calls += 1
         tally.entries += entries
         tally.busy_us += reply.busy_us
-        tally.wait_us += reply.wait_us
+        tally.wait_us += min(reply.wait_us, max(0, int((self._clock() - self.busy_since) * 1e6)))
 
     def strike(self, seat: Seat, reason: str) -> None:
         """Count an answer that was no help; after too many in a row the worker is left out of placements."""
@@ -283,8 +286,15 @@ class Cluster:
     # --- telling ----------------------------------------------------------------------------------------------
 
     def tell(self, peer: bytes, message: Message) -> bool:
-        """Say something on control; False if the peer is gone, which then is known here."""
-        if self._control.send(peer, message):
+        """Say something on control; False if the peer is gone, which then is known here.
+
+        What cannot be said is dropped: whatever peers have told us must not end this process.
+        """
+        try:
+            if self._control.send(peer, message):
+                return True
+        except ProtocolError as error:
+            log.error("dropped %s: %s", type(message).__name__, error)
             return True
         self._follow(self.members.unroutable(peer))
         return False

@@ -7,12 +7,28 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.cores import usable_cores
-from coordinator.toml_reader import Read, Reader, file_beside, later, one_of, only, text, whole
+from coordinator.toml_reader import Read, Reader, file_beside, later, one_of, only, shown, text, whole
 from protocol.endpoints import check_endpoint
+from protocol.errors import ConfigError
 
 DEFAULT_LISTEN = "tcp://127.0.0.1:7600"
 MAX_THREADS = 512
 MAX_WORKERS = 64
+MAX_TOKENS = 2**31 - 1
+"""Of one answer: positions are 32-bit numbers."""
+
+
+def work_endpoint(control: str) -> str:
+    """Where work listens when control listens there: the next port, or the name with `-work`. ConfigError if none."""
+    control = check_endpoint(control)
+    if control.startswith("ipc://"):
+        return check_endpoint(f"{control}-work")
+    host, _, port = control.rpartition(":")
+    if port in ("*", "0"):
+        return control
+    if port == "65535":
+        raise ConfigError(f"endpoint {control!r}: the next port is for work, so 65534 at most is expected")
+    return f"{host}:{int(port) + 1}"
 
 
 def default_threads() -> int:
@@ -94,8 +110,9 @@ def _used(values: dict[str, Any]) -> dict[str, Any]:
 
 def _local_endpoint(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"an endpoint is expected, such as {DEFAULT_LISTEN}, found {value!r}")
+        raise ValueError(f"an endpoint is expected, such as {DEFAULT_LISTEN}, found {shown(value)}")
     check_endpoint(value, dial=True)  # workers must be able to dial it, so a port must be named
+    work_endpoint(value)
     return value
 
 

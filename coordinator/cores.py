@@ -1,14 +1,12 @@
-"""Which processor cores a launcher may bind its workers to: no two launchers of one machine bind to the same.
-
-A lease is an abstract socket with the core's number in its name: only one process can have it, and the kernel takes it
-back when that process ends, however it ends.
-"""
+"""Which processor cores a launcher may bind its workers to: no two launchers of one machine bind to the same."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Sequence
+
+from coordinator.leases import take_lease
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -45,11 +43,7 @@ class CoreLeases:
             self._held.pop().close()
 
     def _lease(self, core: int) -> bool:
-        lease = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            lease.bind(f"\0expertmesh-core-{core}")
-        except OSError:
-            lease.close()
-            return False
-        self._held.append(lease)
-        return True
+        lease = take_lease(f"core-{core}")
+        if lease is not None:
+            self._held.append(lease)
+        return lease is not None

@@ -22,7 +22,7 @@ from coordinator.replies import Expected, add_reply
 from expert_worker.bank import ExpertBank
 from protocol.errors import ExpertError, ProtocolError, RequestError
 from protocol.layout import ExpertLayout
-from protocol.messages import F32, I8, I32, I64, RunExperts, Sums, WorkFailed
+from protocol.messages import F32, I8, I32, I64, MAX_REASON, RunExperts, Sums, WorkFailed
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,6 @@ class MeshExperts:
             step=work.step,
             layer=work.layer,
             attempt=part.attempt,
-            budget_ms=int(limit_s * 1000),
             codes=codes,
             scales=scales,
             values=values,
@@ -165,8 +164,7 @@ class MeshExperts:
 
     def _compute(self, work: _Layer, part: Part) -> None:
         """The local bank adds its part straight to the sums."""
-        if not work.coverage.accept(part):
-            raise ExpertError(work.layer, -1, "entries were planned for two holders")
+        _cover(work, part)
         began = self._clock()
         slots = -1 - part.row
         self._bank.run(work.layer, work.rows, part.expert, part.row, part.weight, slots, self._no_singles, work.sums)
@@ -199,7 +197,7 @@ class MeshExperts:
         part = work.awaited.pop(seat)
         self._cluster.close_call(seat, message)
         if isinstance(message, WorkFailed):
-            self._cluster.strike(seat, message.reason)
+            self._cluster.strike(seat, message.reason[:MAX_REASON])
         elif self._add(work, seat, part, message):
             return
         self._compute(work, self._plan_again(part))
@@ -207,14 +205,12 @@ class MeshExperts:
     def _add(self, work: _Layer, seat: Seat, part: Part, reply: Sums) -> bool:
         """Add a good answer to the sums; a bad one is counted and dropped."""
         try:
-            if not work.coverage.takes(part):
-                raise ProtocolError("its entries are covered already")
             add_reply(reply, work.expected[seat], work.sums)
         except ProtocolError as error:
             self._cluster.counters.dropped += 1
             self._cluster.strike(seat, f"a wrong answer for layer {work.layer}: {error}")
             return False
-        work.coverage.accept(part)
+        _cover(work, part)
         work.busy_s = max(work.busy_s, reply.busy_us * 1e-6)
         self._cluster.credit(seat, len(part), reply)
         return True
@@ -228,3 +224,9 @@ class MeshExperts:
             log.warning("no answer of worker %s for layer %d: computed here", seat.member.name, work.layer)
             seat.line.give_up()
             self._compute(work, self._plan_again(part))
+
+
+def _cover(work: _Layer, part: Part) -> None:
+    """Note that its entries are in the sums, or will be next. ExpertError if one was before: these are no use then."""
+    if not work.coverage.accept(part):
+        raise ExpertError(work.layer, -1, "entries were planned for two holders")

@@ -90,8 +90,10 @@ class Engine:
         self.close()
 
     def new_sequence(self, prompt_ids: Sequence[int] | I32, max_tokens: int) -> TokenSequence:
-        """An empty sequence with room for this prompt and its answer. RequestError if the model has no such ids."""
-        check_ids(prompt_ids, self._geometry.vocabulary)
+        """An empty sequence with room for this prompt and its answer.
+
+        RequestError if the model has no such ids, or this machine has no room for their keys and values.
+        """
         context, positions = self._geometry.context, len(prompt_ids) + max_tokens
         if len(prompt_ids) == 0 or max_tokens < 0:
             raise RequestError(f"a prompt of 1 token or more expected, found {len(prompt_ids)} and {max_tokens=}")
@@ -100,9 +102,18 @@ class Engine:
                 f"{len(prompt_ids)} prompt tokens and {max_tokens} new ones need {positions} positions, "
                 f"the model's context has {context}"
             )
+        check_ids(prompt_ids, self._geometry.vocabulary)
+        return TokenSequence(self._cache(positions), last_step=self.steps - 1)
+
+    def _cache(self, positions: int) -> native.KvCache:
         geometry = self._geometry
-        cache = native.KvCache(geometry.layers, positions, geometry.kv_heads, geometry.head_dim, self._kv)
-        return TokenSequence(cache, last_step=self.steps - 1)
+        try:
+            return native.KvCache(geometry.layers, positions, geometry.kv_heads, geometry.head_dim, self._kv)
+        except (MemoryError, ValueError) as error:
+            raise RequestError(
+                f"no room for the keys and values of {positions} positions: {geometry.layers} layers of "
+                f"{geometry.kv_heads} heads of {geometry.head_dim} columns in {self._kv}; fewer tokens may fit"
+            ) from error
 
     def step(self, chunks: Sequence[Chunk]) -> list[F32]:
         """Compute the chunks; their logits, each (rows wanted, vocabulary). The sequences advance by their chunks.

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from protocol.messages import MAX_ROWS, PROTOCOL, Hello
+from protocol.messages import PROTOCOL, Hello
 
 MAX_NAME = 64
-"""Characters of a worker's name: it appears in tables, logs and reports."""
+"""Characters of a name, of a process, a host or a request: it appears in tables, logs and reports."""
+
+_FEWEST = {"name": 1, "incarnation": 1, "host": 0, "isa": 0}
+"""Texts of a Hello that are kept, and how many characters each has at least."""
+
+_OF_WHAT = "the same file, and under the same name"
+"""What it takes for fingerprints to be equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +29,6 @@ class Terms:
     """layers, experts, width, expert_width."""
     work: str
     """Endpoint of the work connection."""
-    max_entries: int
-    """Entries of one RunExperts at most."""
-    max_rows: int = MAX_ROWS
-    """Rows of one RunExperts at most."""
     beat_s: float = 0.5
     """Interval at which workers must show that they live."""
     missed_beats: int = 6
@@ -43,6 +45,11 @@ class Terms:
         return self.beat_s * 1.5
 
 
+def is_name(text: str, fewest: int = 1) -> bool:
+    """Whether it can be shown as it is, and repeated for hundreds of members."""
+    return fewest <= len(text) <= MAX_NAME and text.isprintable()
+
+
 def where(hello: Hello) -> str:
     """Which process says this Hello, for people."""
     return f"pid {hello.pid} on {hello.host}"
@@ -57,11 +64,11 @@ def mismatches(hello: Hello, terms: Terms) -> list[list[str]]:
         return [["protocol", str(hello.protocol), str(PROTOCOL)]]
     wrong = []
     if hello.role not in ("worker", "client"):
-        wrong.append(["role", hello.role, "worker or client"])
-    if not 1 <= len(hello.name) <= MAX_NAME or not hello.name.isprintable():
-        wrong.append(["name", repr(hello.name[: MAX_NAME + 1]), f"1 to {MAX_NAME} printable characters"])
-    if not hello.incarnation:
-        wrong.append(["incarnation", "nothing", "fresh random hex"])
+        wrong.append(["role", hello.role[:MAX_NAME], "worker or client"])
+    for field, fewest in _FEWEST.items():
+        text = getattr(hello, field)
+        if not is_name(text, fewest):
+            wrong.append([field, repr(text[: MAX_NAME + 1]), f"{fewest} to {MAX_NAME} printable characters"])
     makes_no_claim = hello.role == "client" and not hello.fingerprint and not hello.geometry
     return wrong if makes_no_claim else wrong + _model_mismatches(hello, terms)
 
@@ -69,7 +76,9 @@ def mismatches(hello: Hello, terms: Terms) -> list[list[str]]:
 def _model_mismatches(hello: Hello, terms: Terms) -> list[list[str]]:
     wrong = []
     if hello.fingerprint != terms.fingerprint:
-        wrong.append(["fingerprint", hello.fingerprint or "nothing", terms.fingerprint])
+        wrong.append(["fingerprint", hello.fingerprint[:MAX_NAME] or "nothing", f"{terms.fingerprint}: {_OF_WHAT}"])
+    if unknown := len(hello.geometry.keys() - terms.geometry.keys()):
+        wrong.append(["geometry", f"{unknown} unknown numbers", "none"])
     for field, expected in terms.geometry.items():
         found = hello.geometry.get(field)
         if found != expected:

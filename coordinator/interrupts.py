@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from protocol.startup import SIGNALS
 
 
 class Interrupted(BaseException):
@@ -28,7 +28,8 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.hurried = False
-        self._stopping = False
+        self._stopping = self._held = False
+        self._waiting: int | None = None
 
     def stopping(self) -> None:
         """From now on signals raise nothing."""
@@ -50,9 +51,23 @@ class Interrupts:
             for number in changed:
                 signal.signal(number, before[number])
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within the block a signal waits for its end: while a library is loaded, an exception may get lost in it."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            if self._waiting is not None:
+                self._on_signal(self._waiting, None)
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._stopping:
             self.hurried = True
+            return
+        if self._held:
+            self._waiting = number
             return
         self._stopping = True
         raise Interrupted(number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coordinator.config import ClusterConfig, CoordinatorConfig, WorkerGroup
@@ -36,8 +36,16 @@ class LaunchPlan:
 
 
 def private_endpoint() -> str:
-    """A new abstract ipc endpoint: it has no file, and other users of the machine cannot guess it."""
+    """A new abstract ipc endpoint: no file is left behind, and no other cluster has it.
+
+    That is no secret: any user of the machine can read it in /proc/net/unix, dial it, and be greeted as a client.
+    """
     return f"ipc://@expertmesh-{secrets.token_hex(8)}"
+
+
+def kept_private(config: ClusterConfig) -> ClusterConfig:
+    """The same cluster at an endpoint of its own: for one answer, so that nobody joins what is about to end."""
+    return replace(config, coordinator=replace(config.coordinator, listen=private_endpoint()))
 
 
 def private_cluster(

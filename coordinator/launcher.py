@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,14 +13,15 @@ from coordinator.config import ClusterConfig
 from coordinator.cores import CoreLeases, usable_cores
 from coordinator.interrupts import Interrupts
 from coordinator.launch_plan import COORDINATOR, LaunchPlan, plan_here
+from coordinator.leases import endpoint_leased
 from protocol.errors import ExpertmeshError
 
 log = logging.getLogger(__name__)
 
 ASKED_S = 3.0
-"""Time for an orderly end after Stop."""
+"""Time for an orderly end of the cluster once its coordinator is asked for it."""
 TERM_S = 2.0
-"""Time for an end after SIGTERM."""
+"""Time for what is left to end after SIGTERM."""
 KILL_S = 5.0
 """Time for the kernel to end a process after SIGKILL."""
 
@@ -71,24 +73,25 @@ class Launcher:
             log.error("%s, process %d, does not end", child.name, child.pid)
 
     def _ask(self, coordinator: Child) -> None:
-        from coordinator.client import Client  # ZeroMQ is loaded after the children are started, not before
-
+        """SIGTERM lets a coordinator do what Stop does, and reaches no other one, whoever listens at the endpoint."""
+        coordinator.send(signal.SIGTERM)
         deadline = time.monotonic() + ASKED_S
         running = list(self.children.values())
-        with Client(self.plan.listen) as client:
-            client.stop()
-            while running and time.monotonic() < deadline and not self._interrupts.hurried:
-                running = wait_for_all(running, 0.05)
-                if coordinator not in running:
-                    break  # the workers have been told, or never will be
-            if running:
-                wait_for_all(running, min(0.5, deadline - time.monotonic()))
+        while running and time.monotonic() < deadline and not self._interrupts.hurried:
+            running = wait_for_all(running, 0.05)
+            if coordinator not in running:
+                break  # the workers have been told, or never will be
+        if running:
+            wait_for_all(running, min(0.5, deadline - time.monotonic()))
 
 
 @contextmanager
 def launched(config: ClusterConfig, interrupts: Interrupts, on_line: OnLine = ignore_line) -> Iterator[Launcher]:
-    """The cluster of `config`, started on this machine; its workers on cores that no other launcher has taken."""
-    with CoreLeases() as leases:
+    """The cluster of `config`, started on this machine; its workers on cores that no other launcher has taken.
+
+    ConfigError if its endpoint is in use.
+    """
+    with endpoint_leased(config.coordinator.listen), CoreLeases() as leases:
         cores = leases.take(config.worker_threads, usable_cores())
         with Launcher(plan_here(config, cores), interrupts, on_line) as launcher:
             yield launcher

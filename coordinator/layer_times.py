@@ -38,10 +38,6 @@ class LayerTimes:
         """Keep it; the oldest goes if there are too many."""
         self._ring.append(time)
 
-    def clear(self) -> None:
-        """Forget all, before a measurement."""
-        self._ring.clear()
-
     def summary(self) -> dict[str, float | int]:
         """Percentiles in microseconds over the layers kept.
 

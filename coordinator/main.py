@@ -6,6 +6,16 @@ the last line on stderr is then `error: ...`.
 
 from __future__ import annotations
 
+from protocol.startup import first_of_all, refuse
+
+try:
+    import native
+except ImportError as error:
+    refuse(error)
+
+if __name__ == "__main__":  # and only then load the rest
+    first_of_all(native.die_with_parent)
+
 import argparse
 import gc
 import logging
@@ -17,8 +27,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import native
 from coordinator.cluster import Cluster
+from coordinator.config import work_endpoint
 from coordinator.deadlines import CallLimits
 from coordinator.dispatch import MeshExperts
 from coordinator.engine import KV_TYPES, Engine
@@ -26,7 +36,7 @@ from coordinator.hello import Terms
 from coordinator.members import Members
 from coordinator.service import Service
 from expert_worker.bank import ExpertBank
-from protocol.endpoints import check_endpoint
+from protocol.codec import MAX_FRAME_BYTES
 from protocol.errors import ConfigError, ExpertmeshError
 from protocol.fingerprint import fingerprint
 from protocol.geometry import Geometry
@@ -41,19 +51,6 @@ STOP_S = 2.0
 """Time for the workers to say that they leave."""
 FLUSH_S = 0.5
 """Time for last messages to be sent."""
-
-
-def work_endpoint(control: str) -> str:
-    """Where work listens when control listens there: the next port, or the name with `-work`. ConfigError if none."""
-    control = check_endpoint(control)
-    if control.startswith("ipc://"):
-        return check_endpoint(f"{control}-work")
-    host, _, port = control.rpartition(":")
-    if port in ("*", "0"):
-        return control
-    if port == "65535":
-        raise ConfigError(f"endpoint {control!r}: the next port is for work, so 65534 at most is expected")
-    return f"{host}:{int(port) + 1}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -107,7 +104,7 @@ def _number(kind: type[int] | type[float], lowest: float, highest: float) -> Cal
 def _run(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         control = stack.enter_context(Bound(options.listen))
-        work = stack.enter_context(Bound(work_endpoint(options.listen)))
+        work = stack.enter_context(Bound(work_endpoint(options.listen), max_frame_bytes=MAX_FRAME_BYTES))
         log.info("listening on %s", control.endpoint)
         gguf = stack.enter_context(GgufFile.open(options.model))
         geometry = Geometry.of(gguf)
@@ -117,7 +114,6 @@ def _run(options: argparse.Namespace) -> None:
             fingerprint=fingerprint(gguf, layout),
             geometry=geometry.handshake(),
             work=work.endpoint,
-            max_entries=MAX_ROWS * geometry.experts_used,
             beat_s=options.beat_s,
         )
         members = Members(terms, expected=options.workers, fresh_token=lambda: secrets.token_hex(16))

@@ -13,11 +13,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from coordinator.hello import Terms, mismatches, where
+from coordinator.hello import MAX_NAME, Terms, mismatches, where
 from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, Tell, to
 from coordinator.placement import Placement, empty, spread
 from coordinator.plan import LOCAL
 from protocol.messages import (
+    MAX_REASON,
     Assign,
     AssignFailed,
     AssignProgress,
@@ -114,7 +115,8 @@ class Members:
             return [_refuse(peer, hello, _name_taken(claim.hello))]
         if old.silent_s >= self.terms.name_claim_s:
             return [*self._end(old, _replaced_by(hello)), *self._admit(peer, hello)]
-        self._claims[hello.name] = Claim(peer=peer, hello=hello)
+        waited_s = 0.0 if claim is None else claim.waited_s  # who asks again has waited nevertheless
+        self._claims[hello.name] = Claim(peer=peer, hello=hello, waited_s=waited_s)
         return [to(old.control, BeatSeen(session=self.terms.session))]  # shows at once if its connection is closed
 
     def open_work(self, peer: bytes, message: OpenWork) -> Instructions:
@@ -144,7 +146,7 @@ class Members:
             case AssignReady() if self._concerns_target(member, message.placement):
                 return self._assign_ready(member, message)
             case AssignFailed() if self._concerns_target(member, message.placement):
-                return self.unfit(member, f"cannot hold its experts: {message.reason}")
+                return self.unfit(member, f"cannot hold its experts: {message.reason[:MAX_REASON]}")
             case Stopped():
                 return self._end(member, "left of its own will")
         return []
@@ -154,10 +156,10 @@ class Members:
         member.silent_s = 0.0
 
     def unroutable(self, peer: bytes) -> Instructions:
-        """A control or work connection turned out to be closed."""
+        """Nothing can be sent on a control or work connection: its peer is gone, or reads nothing."""
         self._clients.pop(peer, None)
         member = self._by_control.get(peer) or self._by_work.get(peer)
-        return [] if member is None else self._end(member, "its connection is closed")
+        return [] if member is None else self._end(member, "its connection is closed or full")
 
     def unfit(self, member: Member, reason: str) -> Instructions:
         """It cannot do what it is asked to: it gets nothing more until it says Hello anew."""
@@ -207,6 +209,7 @@ class Members:
         return target is not None and placement == target.version and member.serial in target.members
 
     def _welcome_client(self, peer: bytes, hello: Hello) -> Instructions:
+        self._clients.pop(peer, None)
         while len(self._clients) >= MAX_CLIENTS:
             del self._clients[next(iter(self._clients))]
         self._clients[peer] = hello.name
@@ -214,14 +217,7 @@ class Members:
 
     def _welcome(self, token: str) -> Welcome:
         terms = self.terms
-        return Welcome(
-            session=terms.session,
-            token=token,
-            work=terms.work,
-            beat_s=terms.beat_s,
-            max_rows=terms.max_rows,
-            max_entries=terms.max_entries,
-        )
+        return Welcome(session=terms.session, token=token, work=terms.work, beat_s=terms.beat_s)
 
     def _admit(self, peer: bytes, hello: Hello) -> Instructions:
         if len(self._members) >= MAX_MEMBERS:
@@ -289,13 +285,16 @@ class Members:
         layers, experts = self.active.owner.shape
         self.target = spread(self._version, layers, experts, able)
         return [
-            to(self._members[serial].control, Assign(placement=self._version, held=self.target.held(serial)))
+            to(
+                self._members[serial].control,
+                Assign(placement=self._version, in_force=self.active.version, held=self.target.held(serial)),
+            )
             for serial in able
         ]
 
 
 def _refuse(peer: bytes, hello: Hello, wrong: list[list[str]]) -> Tell:
-    log.warning("refused %s %r, %s: %s", hello.role, hello.name, where(hello), wrong)
+    log.warning("refused %r, pid %d on %r: %s", hello.name[:MAX_NAME], hello.pid, hello.host[:MAX_NAME], wrong)
     return to(peer, Refused(mismatches=wrong))
 
 

@@ -71,13 +71,9 @@ class Coverage:
         """How many entries nobody has delivered yet."""
         return self._missing.bit_count()
 
-    def takes(self, part: Part) -> bool:
-        """Whether all entries of the part are uncovered."""
-        return self._missing & part.bits == part.bits
-
     def accept(self, part: Part) -> bool:
         """Mark the part's entries as covered; False, and nothing marked, if one of them was already."""
-        if not self.takes(part):
+        if self._missing & part.bits != part.bits:
             return False
         self._missing ^= part.bits
         return True

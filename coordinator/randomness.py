@@ -7,10 +7,10 @@ state to carry: any position can be asked for at any time, in any order, anywher
 
 from __future__ import annotations
 
-SEED_LIMIT = 1 << 64
+WORD_LIMIT = 1 << 64
 """Seeds and positions are unsigned 64-bit numbers."""
 
-_WORD = (1 << 64) - 1
+_WORD = WORD_LIMIT - 1
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)  # golden ratio, sqrt(3) - 1: added to the key after each round
@@ -35,7 +35,7 @@ def uniform(seed: int, position: int) -> float:
     ValueError unless both are unsigned 64-bit numbers.
     """
     for name, value in (("seed", seed), ("position", position)):
-        if not 0 <= value < SEED_LIMIT:
-            raise ValueError(f"{name} {value} is not in 0..{SEED_LIMIT - 1}")
+        if not 0 <= value < WORD_LIMIT:
+            raise ValueError(f"{name} {value} is not in 0..{WORD_LIMIT - 1}")
     word = philox((position, 0, 0, 0), (seed, 0))[0]
     return (word >> 11) * 2.0**-53

@@ -55,7 +55,7 @@ def add_reply(reply: Sums, expected: Expected, sums: I64) -> None:
     """Add a worker's answer to `sums` (rows, width); ProtocolError, and nothing added, if it is not what was asked.
 
     Its rows must be exactly those expected, in the form expected, its values finite and in range. Whether its entries
-    are still uncovered is for Coverage to say, before.
+    were still uncovered is for Coverage to say.
     """
     _check_rows("single", reply.single_row, expected.single_row)
     _check_rows("sum", reply.sum_row, expected.sum_row)

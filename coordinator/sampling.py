@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.randomness import SEED_LIMIT, uniform
+from coordinator.randomness import uniform
 from native import exponential
 from protocol.errors import RequestError
 
@@ -35,10 +35,22 @@ Ids = NDArray[np.intp]
 LEAST_EXPONENT = -200.0
 """exp is 0 in fp32 long before this; what is ruled out (-inf) comes here too."""
 
+SEED_LIMIT = 1 << 63
+"""Seeds travel as signed 64-bit numbers."""
+
+
+class SamplingError(RequestError):
+    """Settings out of range: all that are, at once."""
+
+    def __init__(self, wrong: Mapping[str, str]) -> None:
+        """`wrong` says of each such field what it is and what was expected."""
+        super().__init__("; ".join(f"{name} {problem}" for name, problem in wrong.items()))
+        self.wrong = wrong
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How tokens are chosen; the defaults choose greedily. RequestError for a value out of range."""
+    """How tokens are chosen; the defaults choose greedily. SamplingError for values out of range."""
 
     temperature: float = 0.0
     """0 always takes the likeliest token, 1 samples as trained, more is wilder."""
@@ -56,23 +68,26 @@ class Sampling:
     """Another seed, another text."""
 
     def __post_init__(self) -> None:
-        self._check("temperature", self.temperature >= 0, "a finite number from 0")
-        self._check("top_p", 0 < self.top_p <= 1, "a number over 0 and up to 1")
-        self._check("min_p", 0 <= self.min_p <= 1, "a number from 0 to 1")
-        self._check("repeat_penalty", self.repeat_penalty > 0, "a finite number over 0")
-        self._check_whole("top_k", sys.maxsize)
-        self._check_whole("repeat_window", sys.maxsize)
-        self._check_whole("seed", SEED_LIMIT - 1)
+        if wrong := dict(self._problems()):
+            raise SamplingError(wrong)
 
-    def _check(self, name: str, in_range: bool, allowed: str) -> None:
-        value = getattr(self, name)
-        if not (in_range and value < math.inf):
-            raise RequestError(f"{name} is {value}, expected {allowed}")
+    def _problems(self) -> Iterator[tuple[str, str]]:
+        for name, in_range, allowed in (
+            ("temperature", self.temperature >= 0, "a finite number from 0"),
+            ("top_k", _is_whole(self.top_k, sys.maxsize), f"a whole number from 0 to {sys.maxsize}"),
+            ("top_p", 0 < self.top_p <= 1, "a number over 0 and up to 1"),
+            ("min_p", 0 <= self.min_p <= 1, "a number from 0 to 1"),
+            ("repeat_penalty", self.repeat_penalty > 0, "a finite number over 0"),
+            ("repeat_window", _is_whole(self.repeat_window, sys.maxsize), f"a whole number from 0 to {sys.maxsize}"),
+            ("seed", _is_whole(self.seed, SEED_LIMIT - 1), f"a whole number from 0 to {SEED_LIMIT - 1}"),
+        ):
+            value = getattr(self, name)
+            if not (in_range and value < math.inf):
+                yield name, f"is {value}, expected {allowed}"
 
-    def _check_whole(self, name: str, limit: int) -> None:
-        value = getattr(self, name)
-        if not isinstance(value, int) or not 0 <= value <= limit:
-            raise RequestError(f"{name} is {value}, expected a whole number from 0 to {limit}")
+
+def _is_whole(value: object, limit: int) -> bool:
+    return isinstance(value, int) and 0 <= value <= limit
 
 
 def choose(logits: NDArray[np.float32], recent_ids: Sequence[int], sampling: Sampling, position: int) -> int:

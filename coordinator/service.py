@@ -12,6 +12,7 @@ import native
 from coordinator.cluster import Cluster, FromClient
 from coordinator.dispatch import MeshExperts
 from coordinator.engine import Chunk, Engine, RowError
+from coordinator.hello import MAX_NAME, is_name
 from coordinator.report import mesh_report
 from coordinator.requests import Request, sampling_of
 from coordinator.scheduler import next_window
@@ -113,7 +114,8 @@ class Service:
                 if request is not None:
                     self._finish(request, "cancelled")
             case AskStatus():
-                self._cluster.tell(client, Status(report=self.report()))
+                yours = [name for peer, name in self._requests if peer == client]
+                self._cluster.tell(client, Status(report={**self.report(), "yours": yours}))
 
     def _submit(self, client: bytes, submit: Submit) -> None:
         try:
@@ -121,9 +123,14 @@ class Service:
         except RequestError as error:
             self._cluster.tell(client, RequestFailed(request=submit.request, reason=str(error)))
             return
+        if not self._requests:
+            self._cluster.busy_since = self._clock()
         self._requests[client, submit.request] = request
 
     def _accept(self, client: bytes, submit: Submit) -> Request:
+        if not is_name(submit.request):
+            found = repr(submit.request[: MAX_NAME + 1])
+            raise RequestError(f"a request's name is {found}, expected 1 to {MAX_NAME} printable characters")
         if (client, submit.request) in self._requests:
             raise RequestError(f"request {submit.request!r} is under way already, a fresh name expected")
         if len(self._requests) >= MAX_REQUESTS:

@@ -15,7 +15,7 @@ class Tally:
     busy_us: int = 0
     """Time in its kernels."""
     wait_us: int = 0
-    """Time it waited for these calls."""
+    """Time it waited for these calls while there was a request; being idle is not waiting."""
 
     def minus(self, earlier: Tally) -> Tally:
         """What was counted since `earlier`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -16,12 +17,17 @@ Read = Callable[[Any], Any]
 NOT_YET = "not available yet"
 
 
+def shown(value: Any) -> str:
+    """A value as a TOML file would have it, more or less."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 def whole(low: int, high: int) -> Read:
     """A whole number from `low` to `high`."""
 
     def read(value: Any) -> int:
         if type(value) is not int or not low <= value <= high:
-            raise ValueError(f"a whole number from {low} to {high} is expected, found {value!r}")
+            raise ValueError(f"a whole number from {low} to {high} is expected, found {shown(value)}")
         return value
 
     return read
@@ -32,7 +38,7 @@ def text(pattern: str, kind: str) -> Read:
 
     def read(value: Any) -> str:
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
-            raise ValueError(f"{kind} is expected, found {value!r}")
+            raise ValueError(f"{kind} is expected, found {shown(value)}")
         return value
 
     return read
@@ -43,7 +49,7 @@ def one_of(*choices: Any) -> Read:
 
     def read(value: Any) -> Any:
         if not any(value == choice and type(value) is type(choice) for choice in choices):
-            raise ValueError(f"{' or '.join(map(_shown, choices))} is expected, found {_shown(value)}")
+            raise ValueError(f"{' or '.join(map(shown, choices))} is expected, found {shown(value)}")
         return value
 
     return read
@@ -54,7 +60,7 @@ def only(now: Any) -> Read:
 
     def read(value: Any) -> Any:
         if value != now:
-            raise ValueError(f"{_shown(value)} is {NOT_YET}; {_shown(now)} is")
+            raise ValueError(f"{shown(value)} is {NOT_YET}; {shown(now)} is")
         return value
 
     return read
@@ -70,7 +76,7 @@ def file_beside(folder: Path) -> Read:
 
     def read(value: Any) -> Path:
         if not isinstance(value, str) or not value:
-            raise ValueError(f"the path of a file is expected, found {value!r}")
+            raise ValueError(f"the path of a file is expected, found {shown(value)}")
         path = folder / Path(value).expanduser()
         try:
             path.open("rb").close()
@@ -89,11 +95,13 @@ class Reader:
         self.path = path
         self._problems: list[tuple[int, str]] = []
         try:
-            source = path.read_text("utf-8")
+            source = path.read_bytes().decode("utf-8-sig")
             self.document: dict[str, Any] = tomllib.loads(source)
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from None
-        except ValueError as error:  # bad UTF-8 or bad TOML, whose text names line and column
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{path}: not a TOML file: byte {error.start} is not UTF-8 text") from None
+        except ValueError as error:  # its text names line and column
             raise ConfigError(f"{path}: not a TOML file: {error}") from None
         self._lines = _key_lines(source)
 
@@ -132,7 +140,8 @@ class Reader:
         good = {}
         for key, value in found.items():
             if key not in keys:
-                self.problem(section, index, key, f"unknown; known are {', '.join(keys)}")
+                known = ", ".join(name for name, reads in keys.items() if reads is not later)
+                self.problem(section, index, key, f"unknown; known are {known}")
                 continue
             try:
                 good[key] = keys[key](value)
@@ -178,7 +187,3 @@ def _key_lines(source: str) -> dict[tuple[str, int, str | None], int]:
             else:
                 lines.setdefault((key[1] or key[2], 0, key[2] if key[1] else None), number)
     return lines
-
-
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else repr(value)

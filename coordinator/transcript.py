@@ -12,7 +12,7 @@ from coordinator.detokenizer import Detokenizer
 from protocol.messages import Finished, Token
 
 WORKER_KEYS = ("name", "pid", "experts", "calls", "entries", "busy_s", "wait_s")
-"""What the report tells of each worker."""
+"""What the report tells of each worker, of this answer: `busy_s` in its kernels, `wait_s` waiting for its next call."""
 
 
 class Transcript:

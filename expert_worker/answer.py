@@ -10,10 +10,7 @@ from numpy.typing import NDArray
 
 import native
 from protocol.errors import ExpertError
-from protocol.messages import F32, I8, I32, I64, MAX_ENTRIES_PER_ROW, U8, RunExperts, Sums, WorkFailed
-
-MAX_REASON = 2000
-"""Characters of a failure's reason."""
+from protocol.messages import F32, I8, I32, I64, MAX_ENTRIES_PER_ROW, MAX_REASON, U8, RunExperts, Sums, WorkFailed
 
 
 class Runner(Protocol):

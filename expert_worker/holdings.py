@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -10,33 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ExpertError
-from protocol.messages import U8, Assign, AssignFailed, AssignProgress, AssignReady
-
-MAX_VERSIONS = 8
-"""Placements that are kept although nothing was computed from them yet; of more, the oldest go."""
+from protocol.messages import MAX_REASON, U8, Assign, AssignFailed, AssignProgress, AssignReady
 
 
 class Holdings:
     """Sets of experts by placement version. The control thread adds, the compute loop looks up."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._sets: dict[int, U8] = {}
+        self._sets: dict[int, U8] = {}  # replaced, never changed: the other thread may be reading it
 
-    def add(self, placement: int, held: U8) -> None:
-        """From now on `held` (layers, experts), 1 where an expert is held, is what this version means."""
-        with self._lock:
-            self._sets[placement] = held
-            for oldest in sorted(self._sets)[:-MAX_VERSIONS]:
-                del self._sets[oldest]
+    def add(self, assign: Assign) -> None:
+        """From now on `assign.held` is what its version means; only the one in force is kept beside it."""
+        kept = {version: held for version, held in self._sets.items() if version == assign.in_force}
+        self._sets = {**kept, assign.placement: assign.held}
 
-    def use(self, placement: int) -> U8 | None:
-        """The set of this version, None if it is unknown. Older versions are forgotten: work has moved on."""
-        with self._lock:
-            held = self._sets.get(placement)
-            if held is not None and len(self._sets) > 1:
-                self._sets = {version: one for version, one in self._sets.items() if version >= placement}
-            return held
+    def get(self, placement: int) -> U8 | None:
+        """(layers, experts): 1 where this version has the expert held. None if the version is unknown."""
+        return self._sets.get(placement)
 
 
 class Preparer(Protocol):
@@ -62,10 +51,10 @@ def prepare(
         try:
             bank.prepare(layer, np.flatnonzero(assign.held[layer]))
         except ExpertError as error:
-            yield AssignFailed(placement=assign.placement, reason=str(error))
+            yield AssignFailed(placement=assign.placement, reason=str(error)[:MAX_REASON])
             return
         if layer < layers - 1:
             yield AssignProgress(placement=assign.placement, done=layer + 1, total=layers)
-    holdings.add(assign.placement, assign.held)
+    holdings.add(assign)
     yield AssignProgress(placement=assign.placement, done=layers, total=layers)
     yield AssignReady(placement=assign.placement, experts=int(np.count_nonzero(assign.held)))

@@ -1,10 +1,20 @@
 """An expert worker: `python -P -m expert_worker.main --connect ENDPOINT --model FILE`.
 
-Exit code 0 after Stop, a signal, or when the coordinator is gone for good; 2 when it is refused or cannot start; 1 when
-it fails. What went wrong is the last line on stderr, after `error: `.
+Exit code 0 after Stop, a signal, or when the coordinator is gone for good; 2 when it is refused, cannot start or never
+finds a coordinator; 1 when it fails. What went wrong is the last line on stderr, after `error: `.
 """
 
 from __future__ import annotations
+
+from protocol.startup import first_of_all, refuse
+
+try:
+    import native
+except ImportError as error:
+    refuse(error)
+
+if __name__ == "__main__":  # and only then load the rest
+    first_of_all(native.die_with_parent)
 
 import argparse
 import gc
@@ -18,11 +28,11 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-import native
 from expert_worker.bank import ExpertBank
 from expert_worker.control import Control
 from expert_worker.membership import Membership
 from expert_worker.serve import Leave, Orders, Progress, compute
+from protocol.codec import MAX_FRAME_BYTES
 from protocol.errors import ExpertmeshError
 from protocol.fingerprint import fingerprint
 from protocol.geometry import Geometry
@@ -75,14 +85,19 @@ def _work(options: argparse.Namespace) -> Leave:
                 progress=progress,
             )
             gc.freeze()  # what is there now stays: collections in the compute loop need not look at it
+            log.info("dialling %s as %s", endpoint, options.name)
             control.start()
             in_order = False
             try:
-                leave = compute(orders, Dialled, bank, progress)
+                leave = compute(orders, _dial_work, bank, progress)
                 in_order = True
             finally:
                 control.finish(farewell=in_order)
     return leave
+
+
+def _dial_work(endpoint: str) -> Dialled:
+    return Dialled(endpoint, max_frame_bytes=MAX_FRAME_BYTES)
 
 
 def _hello(options: argparse.Namespace, model: str, geometry: Geometry) -> Hello:
@@ -104,8 +119,9 @@ def _leave_on_signals(orders: Orders) -> None:
     def leave(number: int, frame: FrameType | None) -> None:
         orders.give(Leave(code=0, reason=signal.Signals(number).name))
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, leave)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, leave)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

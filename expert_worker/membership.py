@@ -108,7 +108,8 @@ class Membership:
         """Time passes; call this after `due_s` at the latest."""
         time = self._listened_until(now)
         if time - self._heard_at >= self._orphan_s:
-            return [Leave(code=0, reason=f"no word from a coordinator for {self._orphan_s:g} s")]
+            found = bool(self._session)
+            return [Leave(code=0 if found else 2, reason=f"no word from a coordinator for {self._orphan_s:g} s")]
         if self._welcome is None:
             return self.greet(now) if time - self._greeted_at >= HELLO_AGAIN_S else []
         if time - self._seen_at >= SILENCE_S:

@@ -48,7 +48,7 @@ class Progress:
     """What the compute loop has done. Only the compute loop writes, the control thread reads."""
 
     step: int = -1
-    """Of the last RunExperts answered."""
+    """Of the last RunExperts answered at the present desk, -1 before the first: steps are numbered by session."""
     layer: int = -1
     calls: int = 0
     entries: int = 0
@@ -116,6 +116,7 @@ def compute(orders: Orders, dial: Callable[[str], Connection], bank: Runner, pro
 def serve(line: Connection, desk: Desk, orders: Orders, bank: Runner, progress: Progress) -> Desk | Leave:
     """Answer every RunExperts of this desk exactly once, in order, until there is another order."""
     malformed = progress.malformed
+    progress.step = progress.layer = -1
     line.send(OpenWork(token=desk.token))
     waits_since = spoke_at = time.perf_counter()
     while (order := orders.take()) is None:
@@ -139,7 +140,7 @@ def serve(line: Connection, desk: Desk, orders: Orders, bank: Runner, progress: 
 
 
 def _do(work: RunExperts, desk: Desk, bank: Runner, progress: Progress, wait_us: int) -> Sums | WorkFailed:
-    reply = answer(work, bank, desk.holdings.use(work.placement), wait_us)
+    reply = answer(work, bank, desk.holdings.get(work.placement), wait_us)
     progress.calls += 1
     progress.wait_us += wait_us
     if isinstance(reply, Sums):

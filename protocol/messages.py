@@ -23,8 +23,11 @@ MAX_ROWS = 512
 MAX_ENTRIES_PER_ROW = 31
 """Experts of one row at most: so many weighted rows fit a 64-bit sum on the fixed-point grid."""
 
-MIN_BEAT_S, MAX_BEAT_S = 0.01, 60.0
+MIN_BEAT_S, MAX_BEAT_S = 0.01, 2.0
 """Bounds of the interval between beats, in seconds."""
+
+MAX_REASON = 300
+"""Characters of a reason that are kept and shown; whoever gets a longer one cuts it."""
 
 I8 = NDArray[np.int8]
 U8 = NDArray[np.uint8]
@@ -85,11 +88,8 @@ class Welcome(Message):
     token: str  # opens the work connection
     work: str  # endpoint of the work connection
     beat_s: float  # interval at which beats are expected
-    max_rows: int  # caps of one RunExperts
-    max_entries: int
 
     def __post_init__(self) -> None:
-        _at_least(1, max_rows=self.max_rows, max_entries=self.max_entries)
         if not MIN_BEAT_S <= self.beat_s <= MAX_BEAT_S:
             raise ProtocolError(f"beat_s must lie in {MIN_BEAT_S}..{MAX_BEAT_S}, found {self.beat_s}")
 
@@ -118,10 +118,11 @@ class Assign(Message):
     """Coordinator to worker: hold these experts. Answered by AssignProgress, then AssignReady or AssignFailed."""
 
     placement: int  # version; RunExperts names the version it was planned from
+    in_force: int  # the version that work is planned from until then; all other earlier ones are void
     held: Annotated[U8, Spec("u1", 2)]  # (layers, experts): 1 where the receiver holds the expert
 
     def __post_init__(self) -> None:
-        _at_least(0, placement=self.placement)
+        _at_least(0, placement=self.placement, in_force=self.in_force)
         if self.held.size and self.held.max() > 1:
             raise ProtocolError(f"held must be 0 or 1 everywhere, found {self.held.max()}")
 
@@ -163,7 +164,7 @@ class Beat(Message):
     """Worker to coordinator, every beat_s: alive, and how far the compute loop is. Answered by BeatSeen."""
 
     token: str
-    step: int  # of the last RunExperts finished, -1 before the first
+    step: int  # of the last RunExperts of this membership that was answered, -1 before the first
     layer: int
     calls: int
     entries: int
@@ -216,7 +217,6 @@ class RunExperts(Message):
     step: int
     layer: int
     attempt: int  # answers to an older attempt are counted and dropped
-    budget_ms: int  # time left for the answer; clock readings never travel
     codes: Annotated[I8, Spec("i1", 2)]  # (rows, width), -127..127, or (0, 0)
     scales: Annotated[F32, Spec("f4", 2)]  # (rows, width / 32)
     values: Annotated[F32, Spec("f4", 2)]  # (rows, width), or (0, 0)

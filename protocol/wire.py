@@ -16,7 +16,7 @@ from typing import Self
 
 import zmq
 
-from protocol.codec import MAX_FRAME_BYTES, MAX_FRAMES, Frame, decode, encode
+from protocol.codec import MAX_FRAMES, Frame, decode, encode
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError, ProtocolError
 from protocol.messages import Message
@@ -31,6 +31,8 @@ RECEIVE_QUEUE = 100
 """Messages that may wait to be read, per peer."""
 MAX_SKIPPED = 100
 """Malformed messages in a row after which `receive` returns, so that a flood of them cannot hold up a loop."""
+SMALL_FRAME_BYTES = 1 << 20
+"""Of any frame where no activations travel: a full queue of them still fits in memory."""
 RECONNECT_MS = 50
 """A dialled socket tries again after this long, plus a random part: the other side may start later."""
 
@@ -44,9 +46,10 @@ _NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 class _Socket:
     """What both ends have in common."""
 
-    def __init__(self, kind: int, endpoint: str, *, copied_frames: int) -> None:
+    def __init__(self, kind: int, endpoint: str, *, max_frame_bytes: int, copied_frames: int) -> None:
         self.dropped = 0
         """Malformed messages so far."""
+        self._max_frame_bytes = max_frame_bytes
         self._copied_frames = copied_frames
         self._thread = threading.get_ident()
         self._context = zmq.Context()
@@ -55,7 +58,7 @@ class _Socket:
             zmq.LINGER: 0,
             zmq.SNDHWM: SEND_QUEUE,
             zmq.RCVHWM: RECEIVE_QUEUE,
-            zmq.MAXMSGSIZE: MAX_FRAME_BYTES,
+            zmq.MAXMSGSIZE: max_frame_bytes,
             zmq.RECONNECT_IVL: RECONNECT_MS,
             zmq.IPV6: int("[" in endpoint),
         }
@@ -81,6 +84,14 @@ class _Socket:
     def _check_thread(self) -> None:
         if threading.get_ident() != self._thread:
             raise RuntimeError("a socket may only be used by the thread that made it")
+
+    def _encode(self, message: Message) -> list[Frame]:
+        """ProtocolError for what the other side would close the connection for."""
+        frames = encode(message)
+        if (longest := max(map(len, frames))) > self._max_frame_bytes:
+            kind = type(message).__name__
+            raise ProtocolError(f"{kind}: a frame of {longest} bytes, {self._max_frame_bytes} at most expected here")
+        return frames
 
     def _send(self, frames: Sequence[Frame]) -> bool:
         self._check_thread()
@@ -129,10 +140,14 @@ class _Socket:
 class Bound(_Socket):
     """A listening socket with many peers, each known by the id that ZeroMQ gave its connection."""
 
-    def __init__(self, endpoint: str) -> None:
-        """Listen. ConfigError if the endpoint is not on this machine or cannot be had."""
+    def __init__(self, endpoint: str, *, max_frame_bytes: int = SMALL_FRAME_BYTES) -> None:
+        """Listen. ConfigError if the endpoint is not on this machine or cannot be had.
+
+        Both sides of a connection have the same `max_frame_bytes`, MAX_FRAME_BYTES at most.
+        """
         endpoint = check_endpoint(endpoint)
-        super().__init__(zmq.ROUTER, endpoint, copied_frames=3)  # peer, header, shared frame
+        # Copied are peer, header and shared frame.
+        super().__init__(zmq.ROUTER, endpoint, max_frame_bytes=max_frame_bytes, copied_frames=3)
         try:
             self._socket.bind(endpoint)
         except zmq.ZMQError as error:
@@ -142,8 +157,11 @@ class Bound(_Socket):
         """Where it listens, ports resolved."""
 
     def send(self, peer: bytes, message: Message) -> bool:
-        """Queue a message; False if this peer is gone or its queue is full. Large arrays must not change afterwards."""
-        return self._send([peer, *encode(message)])
+        """Queue a message; False if this peer is gone or its queue is full. Large arrays must not change afterwards.
+
+        ProtocolError if it is no message that can be sent here.
+        """
+        return self._send([peer, *self._encode(message)])
 
     def receive(self, timeout_s: float = 0) -> tuple[bytes, Message] | None:
         """The next well-formed message and its peer, or None if there is none in time."""
@@ -163,10 +181,11 @@ class Bound(_Socket):
 class Dialled(_Socket):
     """A socket with one peer, which need not be there yet; ZeroMQ connects, and connects again, by itself."""
 
-    def __init__(self, endpoint: str) -> None:
-        """Dial. ConfigError if the endpoint is not on this machine."""
+    def __init__(self, endpoint: str, *, max_frame_bytes: int = SMALL_FRAME_BYTES) -> None:
+        """Dial. ConfigError if the endpoint is not on this machine. See Bound for `max_frame_bytes`."""
         endpoint = check_endpoint(endpoint, dial=True)
-        super().__init__(zmq.DEALER, endpoint, copied_frames=2)  # header, shared frame
+        # Copied are header and shared frame.
+        super().__init__(zmq.DEALER, endpoint, max_frame_bytes=max_frame_bytes, copied_frames=2)
         try:
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
@@ -174,8 +193,11 @@ class Dialled(_Socket):
             raise ConfigError(f"cannot dial {endpoint}: {error.strerror}") from None
 
     def send(self, message: Message) -> bool:
-        """Queue a message; False if the queue is full. Large arrays must not change afterwards."""
-        return self._send(encode(message))
+        """Queue a message; False if the queue is full. Large arrays must not change afterwards.
+
+        ProtocolError if it is no message that can be sent here.
+        """
+        return self._send(self._encode(message))
 
     def receive(self, timeout_s: float = 0) -> Message | None:
         """The next well-formed message, or None if there is none in time."""

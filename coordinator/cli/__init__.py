@@ -1,47 +1,17 @@
-"""The `expertmesh` command line: this file knows the commands and how errors look, each other one is a command.
+"""The `expertmesh` command line. This file loads nothing large: a signal is an exit code from the first moment on.
 
-Commands import what they need when they run, so that help comes at once and children start before libraries load.
+`commands.py` knows the commands, each of which has a file of its own.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from importlib import import_module
-
-import click
 
 from coordinator.interrupts import Interrupted, Interrupts
-from protocol.errors import ExpertmeshError
-
-COMMANDS = ("generate", "up", "worker", "logits")
-
-FAILED = 2
-"""Exit code of a command that could not do what it was asked to."""
-
-
-class Commands(click.Group):
-    """A group that imports a command's module when the command is wanted."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command = import_module(f"coordinator.cli.{cmd_name}").command
-        assert isinstance(command, click.Command)
-        return command
-
-
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="expertmesh", message="%(prog)s %(version)s")
-def expertmesh() -> None:
-    """Run a Mixture-of-Experts model with a coordinator and expert workers."""
 
 
 def main() -> None:
-    """Run the command that the arguments name; every failure is a line on stderr and an exit code."""
+    """Run the command that the arguments name."""
     sys.exit(run(sys.argv[1:]))
 
 
@@ -50,26 +20,8 @@ def run(arguments: list[str]) -> int:
     interrupts = Interrupts()
     try:
         with interrupts.caught():
-            code = expertmesh.main(arguments, prog_name="expertmesh", standalone_mode=False, obj=interrupts)
-            return code if isinstance(code, int) else 0
+            with interrupts.held():
+                from coordinator.cli.commands import carry_out
+            return carry_out(arguments, interrupts)
     except Interrupted as interrupted:
         return interrupted.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return FAILED
-    except click.ClickException as error:
-        return _fail(error.format_message())
-    except (ExpertmeshError, ImportError) as error:  # the kernels refuse to be loaded with a bad EXPERTMESH_ISA
-        return _fail(str(error))
-    except OSError as error:
-        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except Exception as error:
-        if os.environ.get("EXPERTMESH_DEBUG"):
-            raise
-        return _fail(f"{type(error).__name__}: {error} (a bug; EXPERTMESH_DEBUG=1 shows where)")
-
-
-def _fail(text: str) -> int:
-    for line in text.splitlines() or [""]:
-        click.echo(f"error: {line}", err=True)
-    return FAILED

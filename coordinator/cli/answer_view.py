@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import sys
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
+from rich.text import Text
+
+from coordinator.cli.output import put
+from coordinator.cli.wording import counted, harmless
 
 LONG_PROMPT = 64
 """Prompt tokens from which progress is worth showing."""
@@ -21,16 +25,20 @@ class AnswerView:
         self._console = Console(stderr=True, highlight=False)
         self._progress: Progress | None = None
         self._task = TaskID(0)
+        self._amid_line = False
 
     def __enter__(self) -> AnswerView:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._end_progress()
+        if self._amid_line:
+            with suppress(OSError):  # what went wrong first is what counts
+                self.text("\n")
 
     def tell(self, notice: str) -> None:
         """A line that is not part of the answer."""
-        self._console.print(notice, style="yellow", markup=False, soft_wrap=True)
+        self._console.print(Text(harmless(notice), style="yellow"), soft_wrap=True)
 
     def prefilled(self, done: int, total: int) -> None:
         """A bar for long prompts, on a terminal."""
@@ -47,13 +55,14 @@ class AnswerView:
     def text(self, piece: str) -> None:
         """Print it now."""
         if self._show_text:
-            sys.stdout.buffer.write(piece.encode("utf-8"))
-            sys.stdout.buffer.flush()
+            put(piece)
+            self._amid_line = not piece.endswith("\n")
 
     def report(self, report: dict[str, Any]) -> None:
         """End the text with a line break; then what it cost."""
         self.text("\n")
-        self._console.print(_summary(report))
+        for line in _summary(report):
+            self._console.print(Text(harmless(line)), soft_wrap=True)
         if report["workers"]:
             self._console.print(_workers(report["workers"]))
 
@@ -63,15 +72,16 @@ class AnswerView:
             self._progress = None
 
 
-def _summary(report: dict[str, Any]) -> Table:
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    prompt, answer = len(report["prompt_ids"]), len(report["ids"])
-    table.add_row("prompt", f"{prompt} tokens, {_speed(report['prompt_tps'])}")
-    table.add_row("answer", f"{answer} tokens, {_speed(report['decode_tps'])}, ended by {report['finish_reason']}")
-    table.add_row("kernels", f"{report['isa']}, threads: {report['threads']}")
-    table.add_row("local", f"{report['local_entries']} expert entries computed by the coordinator")
-    table.add_row("sha256", f"ids {report['sha256_ids'][:16]}, logits {report['sha256_logits'][:16]}")
-    return table
+def _summary(report: dict[str, Any]) -> list[str]:
+    prompt, answer = (counted(len(report[ids]), "token") for ids in ("prompt_ids", "ids"))
+    entries = report["local_entries"]
+    return [
+        f"prompt   {prompt}, {_speed(report['prompt_tps'])}",
+        f"answer   {answer}, {_speed(report['decode_tps'])}, ended by {report['finish_reason']}",
+        f"kernels  {report['isa']}, threads: {report['threads']}",
+        f"local    {entries} expert entr{'y' if entries == 1 else 'ies'} computed by the coordinator",
+        f"sha256   ids {report['sha256_ids'][:16]}, logits {report['sha256_logits'][:16]}",
+    ]
 
 
 def _speed(tokens_per_s: float | None) -> str:
@@ -79,11 +89,12 @@ def _speed(tokens_per_s: float | None) -> str:
 
 
 def _workers(workers: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("worker")
     for heading in ("process", "experts", "calls", "entries", "busy s", "wait s"):
         table.add_column(heading, justify="right")
     for worker in workers:
-        counts = [str(worker[key]) for key in ("pid", "experts", "calls", "entries")]
-        table.add_row(worker["name"], *counts, f"{worker['busy_s']:.2f}", f"{worker['wait_s']:.2f}")
+        counts = [worker[key] for key in ("name", "pid", "experts", "calls", "entries")]
+        times = [f"{worker[key]:.2f}" for key in ("busy_s", "wait_s")]
+        table.add_row(*(Text(harmless(cell)) for cell in (*counts, *times)))
     return table

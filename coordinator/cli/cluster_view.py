@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -13,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from coordinator.cli.load import Load, worker_rows
+from coordinator.cli.output import put
+from coordinator.cli.wording import counted, harmless
 from coordinator.config import ClusterConfig
 from coordinator.supervisor import Role
 
@@ -49,7 +50,7 @@ class LiveView:
         self._live.stop()
 
     def tell(self, line: str) -> None:
-        self._console.print(_stamped(line), markup=False)
+        self._console.print(Text(_stamped(line)))
 
     def show(self, roles: Iterable[Role], report: dict[str, Any] | None) -> None:
         self._load.take(report, time.monotonic())
@@ -65,15 +66,14 @@ class PlainView:
 
     def __enter__(self) -> PlainView:
         workers = sum(group.count for group in self._config.workers)
-        self.tell(f"starting a coordinator at {self._config.coordinator.listen} and {workers} workers")
+        self.tell(f"starting a coordinator at {self._config.coordinator.listen} and {counted(workers, 'worker')}")
         return self
 
     def __exit__(self, *error: object) -> None:
         return
 
     def tell(self, line: str) -> None:
-        sys.stdout.write(f"{_stamped(line)}\n")
-        sys.stdout.flush()
+        put(f"{_stamped(line)}\n")
 
     def show(self, roles: Iterable[Role], report: dict[str, Any] | None) -> None:
         if report is None:
@@ -81,7 +81,8 @@ class PlainView:
         joined = [worker for worker in report["workers"] if worker["state"] == "ready"]
         experts = ", ".join(f"{worker['name']} {worker['experts']}" for worker in joined)
         state = "waiting for workers" if report["state"] == "waiting" else "ready"
-        line = f"{state}: {len(joined)} workers hold experts" + (f" ({experts})" if experts else "")
+        hold = f"{counted(len(joined), 'worker')} hold{'s' * (len(joined) == 1)} experts"
+        line = f"{state}: {hold}" + (f" ({experts})" if experts else "")
         if line != self._state:
             self._state = line
             self.tell(line)
@@ -90,14 +91,14 @@ class PlainView:
 def cluster_table(config: ClusterConfig, roles: list[Role], load: Load, now: float) -> Group:
     """The state of every role, and what each worker holds and does."""
     report = load.report if now - load.taken_at <= FRESH_S else None
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("role")
     table.add_column("state")
     for heading in ("process", "restarts", "experts", "calls", "busy", "beat", "memory"):
         table.add_column(heading, justify="right")
     for row in worker_rows(roles, report, load):
-        table.add_row(*row)
-    return Group(Text(_headline(config, report), style="bold"), table)
+        table.add_row(*(Text(harmless(cell)) for cell in row))
+    return Group(Text(harmless(_headline(config, report)), style="bold"), table)
 
 
 def _headline(config: ClusterConfig, report: dict[str, Any] | None) -> str:
@@ -111,4 +112,4 @@ def _headline(config: ClusterConfig, report: dict[str, Any] | None) -> str:
 
 
 def _stamped(line: str) -> str:
-    return f"{time.strftime('%H:%M:%S')} {line}"
+    return f"{time.strftime('%H:%M:%S')} {harmless(line)}"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from coordinator.cli.ids import parse_ids
-from coordinator.cli.plan_view import print_plan
-from coordinator.config import MAX_THREADS, MAX_WORKERS, ClusterConfig, default_threads, read_config
-from coordinator.cores import usable_cores
+from coordinator.cli.output import put
+from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, default_threads, read_config
 from coordinator.demo import demo_model
 from coordinator.interrupts import Interrupts
-from coordinator.launch_plan import plan_here, private_cluster
+from coordinator.launch_plan import kept_private, private_cluster
+from coordinator.probe import somebody_listens
 from protocol.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--prompt-ids", metavar="1,2,3", help="The prompt as token ids.")
 @click.option("--model", type=FILE, help="The GGUF model file.  [default: the demo model]")
-@click.option("--config", type=FILE, help="Ask the cluster of this file: the one that is up, or one for this answer.")
+@click.option(
+    "--config", type=FILE, help="Ask the cluster of this file: the one that is up, or one for this answer alone."
+)
 @click.option("--workers", type=click.IntRange(0, MAX_WORKERS), help="Local workers, for this answer.  [default: 0]")
 @click.option(
     "--threads", type=click.IntRange(1, MAX_THREADS), help="Threads of the coordinator, shared by the workers."
@@ -38,57 +40,71 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--kv", type=click.Choice(["f16", "f32"]), help="Type of cached keys and values.  [default: f16]")
 @click.option("--chunk", type=click.IntRange(1, 512), help="Prompt rows read in one step.")
 @click.option(
-    "--max-tokens", type=click.IntRange(1), default=128, show_default=True, help="Generate at most this many."
+    "--max-tokens", type=click.IntRange(1, MAX_TOKENS), default=128, show_default=True, help="Generate at most so many."
 )
 @click.option("--ignore-eos", is_flag=True, help="Go on after tokens that mean the end.")
 @click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be given again.")
-@click.option("--temperature", default=0.0, show_default=True, help="0 always takes the likeliest token.")
-@click.option("--top-k", default=0, show_default=True, help="Sample from the likeliest few; 0 is all.")
-@click.option("--top-p", default=1.0, show_default=True, help="Sample from the likeliest with this probability.")
-@click.option("--min-p", default=0.0, show_default=True, help="Least probability as a share of the likeliest one's.")
-@click.option("--repeat-penalty", default=1.0, show_default=True, help="Of recent tokens; 1 is none.")
-@click.option("--repeat-window", default=64, show_default=True, help="How many tokens are recent.")
-@click.option("--seed", default=0, show_default=True, help="Of the sampled choices: same seed, same answer.")
+@click.option("--temperature", default=0.0, show_default=True, help="From 0, which always takes the likeliest token.")
+@click.option("--top-k", default=0, show_default=True, help="Sample from so many of the likeliest; 0 is all.")
+@click.option(
+    "--top-p", default=1.0, show_default=True, help="From the likeliest with this probability: over 0, up to 1."
+)
+@click.option("--min-p", default=0.0, show_default=True, help="Least share of the likeliest one's probability: 0 to 1.")
+@click.option("--repeat-penalty", default=1.0, show_default=True, help="Of recent tokens: over 0; 1 is none.")
+@click.option("--repeat-window", default=64, show_default=True, help="How many tokens are recent, from 0.")
+@click.option("--seed", default=0, show_default=True, help="From 0 to 2**63-1: same seed, same answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
-@click.option("--dry-run", is_flag=True, help="Print the processes that would be started, and stop.")
+@click.option("--dry-run", is_flag=True, help="Check it all, print the processes that would be started, and stop.")
 @click.pass_obj
 def command(interrupts: Interrupts, /, as_json: bool, dry_run: bool, **options: Any) -> None:
     """Continue PROMPT with a Mixture-of-Experts model, here or on a running cluster.
 
     The text goes to stdout as it comes; progress, speeds and the workers' shares go to stderr.
     """
-    config = _cluster(options)
-    if dry_run:
-        print_plan(plan_here(config, usable_cores()))
-        return
-    from coordinator.cli.generating import generate
+    config, shared = _cluster(options)
+    question = _question(options, interrupts)
+    if not dry_run:
+        with interrupts.held():
+            from coordinator.cli.generating import generate
+        generate(config, question, interrupts, shared=shared, as_json=as_json)
+    elif shared:
+        put(f"the cluster that is up at {config.coordinator.listen} would be asked, and nothing started\n")
+    else:
+        with interrupts.held():
+            from coordinator.cli.dry_run import show_plan
+        show_plan(config)
 
-    question = _question(options)
-    generate(config, question, interrupts, shared=options["config"] is not None, as_json=as_json)
 
-
-def _cluster(options: dict[str, Any]) -> ClusterConfig:
-    """What to ask: the cluster of a file, or one of its own."""
+def _cluster(options: dict[str, Any]) -> tuple[ClusterConfig, bool]:
+    """What to ask, and whether it is up: the cluster of a file, or one for this answer, where nobody else finds it."""
     if options["config"] is None:
-        return private_cluster(
+        config = private_cluster(
             options["model"].resolve() if options["model"] else demo_model(),
             workers=options["workers"] or 0,
             threads=options["threads"] or default_threads(),
             kv=options["kv"] or "f16",
             chunk=options["chunk"],
         )
+        return config, False
     decided = [name for name in ("model", "workers", "threads", "kv", "chunk") if options[name] is not None]
     if decided:
         raise ConfigError(f"--{decided[0]} and --config exclude each other: the file decides that")
-    return read_config(options["config"])
+    config = read_config(options["config"])
+    shared = somebody_listens(config.coordinator.listen)
+    return (config if shared else kept_private(config)), shared
 
 
-def _question(options: dict[str, Any]) -> Question:
+def _question(options: dict[str, Any], interrupts: Interrupts) -> Question:
     """What to ask, checked as far as that needs no model. RequestError names what is wrong."""
-    from coordinator.question import Question
-    from coordinator.sampling import Sampling
+    with interrupts.held():
+        from coordinator.question import Question
+        from coordinator.sampling import Sampling, SamplingError
 
-    sampling = Sampling(**{field.name: options[field.name] for field in fields(Sampling)})
+    try:
+        sampling = Sampling(**{field.name: options[field.name] for field in fields(Sampling)})
+    except SamplingError as error:
+        lines = [f"--{name.replace('_', '-')} {problem}" for name, problem in error.wrong.items()]
+        raise RequestError("\n".join(lines)) from None
     return Question(
         prompt=_prompt(options),
         max_tokens=options["max_tokens"],
@@ -116,6 +132,6 @@ def _read_prompt(path: Path) -> str:
     with click.open_file(str(path), "rb") as file:
         raw: bytes = file.read()
     try:
-        return raw.decode("utf-8")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RequestError(f"{path}: byte {error.start} is not UTF-8 text") from None

@@ -5,40 +5,42 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import click
-
+from coordinator.cli.output import put
 from coordinator.config import ClusterConfig
 from coordinator.guard import Guard
 from coordinator.interrupts import Interrupts
 from coordinator.launcher import Launcher, launched
-from coordinator.probe import somebody_listens
 
 if TYPE_CHECKING:
     from coordinator.question import Question
 
 GREET_S = 30.0
-"""Time for a coordinator to answer: reading its model's header is part of that."""
+"""Time for a coordinator that was just started to answer: reading its model's header is part of that."""
+GREET_AGAIN_S = 5.0
+"""Time for one that is up: it answers between two layers of a step."""
 
 
 def generate(config: ClusterConfig, question: Question, interrupts: Interrupts, *, shared: bool, as_json: bool) -> None:
-    """Ask the cluster of `config` and print the answer. With `shared`, one that is up already is asked."""
-    if shared and somebody_listens(config.coordinator.listen):
-        _ask(config, question, None, as_json=as_json)
+    """Ask the cluster of `config` and print the answer. With `shared` it is up already, else it is started for this."""
+    if shared:
+        _ask(config, question, None, interrupts, as_json=as_json)
     else:
         with launched(config, interrupts) as launcher:
-            _ask(config, question, launcher, as_json=as_json)
+            _ask(config, question, launcher, interrupts, as_json=as_json)
 
 
-def _ask(config: ClusterConfig, question: Question, launcher: Launcher | None, *, as_json: bool) -> None:
-    # Loaded here, while the children start.
-    from coordinator.answering import answer
-    from coordinator.cli.answer_view import AnswerView
-    from coordinator.client import Client, watch_nothing
-    from coordinator.tokenizer import Tokenizer
-    from protocol.fingerprint import fingerprint
-    from protocol.geometry import Geometry
-    from protocol.gguf import GgufFile
-    from protocol.layout import ExpertLayout
+def _ask(
+    config: ClusterConfig, question: Question, launcher: Launcher | None, interrupts: Interrupts, *, as_json: bool
+) -> None:
+    with interrupts.held():  # loaded here, while the children start
+        from coordinator.answering import answer
+        from coordinator.cli.answer_view import AnswerView
+        from coordinator.client import Client, watch_nothing
+        from coordinator.tokenizer import Tokenizer
+        from protocol.fingerprint import fingerprint
+        from protocol.geometry import Geometry
+        from protocol.gguf import GgufFile
+        from protocol.layout import ExpertLayout
 
     with GgufFile.open(config.model) as gguf, AnswerView(show_text=not as_json) as view:
         geometry = Geometry.of(gguf)
@@ -46,9 +48,9 @@ def _ask(config: ClusterConfig, question: Question, launcher: Launcher | None, *
         tokenizer = Tokenizer.of(gguf)
         with Client(config.coordinator.listen, fingerprint=mark, geometry=geometry.handshake()) as client:
             watch = Guard(launcher, client, view.tell) if launcher else watch_nothing
-            client.greet(GREET_S, watch)
+            client.greet(GREET_S if launcher else GREET_AGAIN_S, watch)
             report = answer(client, tokenizer, question, view, watch)
         if as_json:
-            click.echo(json.dumps(report))
+            put(json.dumps(report) + "\n")
         else:
             view.report(report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from queue import Empty, SimpleQueue
@@ -14,6 +15,7 @@ from coordinator.launch_plan import COORDINATOR
 from coordinator.launcher import Launcher, launched
 from coordinator.restarts import RestartPolicy
 from coordinator.supervisor import Supervisor
+from protocol.mapped import MappedFile
 
 LOOK_S = 0.1
 """How long an exit or a line of a child can go unnoticed."""
@@ -25,29 +27,41 @@ def keep_up(config: ClusterConfig, interrupts: Interrupts) -> None:
     """Run the cluster until a signal, or a client's Stop, ends it. ExpertmeshError if it cannot be kept running."""
     said: SimpleQueue[str] = SimpleQueue()
     view: ClusterView = LiveView(config) if sys.stdout.isatty() else PlainView(config)
-    with view:
-        try:
-            with launched(config, interrupts, lambda name, line: said.put(f"{name}: {line}")) as launcher:
-                _supervise(launcher, view, said)
-        except Interrupted as interrupted:
-            view.tell(f"stopped by {interrupted}")
-        else:
-            view.tell("stopped by a client")
+    try:
+        with launched(config, interrupts, lambda name, line: said.put(f"{name}: {_unstamped(line)}")) as launcher, view:
+            _supervise(launcher, view, said)
+    except Interrupted as interrupted:
+        view.tell(f"stopped by {interrupted}")
+    else:
+        view.tell("stopped by a client")
 
 
 def _supervise(launcher: Launcher, view: ClusterView, said: SimpleQueue[str]) -> None:
     """Returns when the coordinator has stopped the cluster in an orderly way."""
     supervisor = Supervisor(launcher, RestartPolicy())
     asked_at = -ASK_S
-    with Client(launcher.plan.listen) as client:
+    changed: str | None = None
+    with Client(launcher.plan.listen) as client, MappedFile.open(launcher.plan.model) as model:
         while launcher.children[COORDINATOR].exit_code() != 0:
-            for line in [*_waiting(said), *supervisor.tick()]:
-                view.tell(line)
+            _tell_all(view, _waiting(said))
+            _tell_all(view, supervisor.tick())
             if time.monotonic() - asked_at >= ASK_S:
                 asked_at = time.monotonic()
                 client.ask_status()
+                if changed is None and (changed := model.changed()) is not None:
+                    view.tell(f"error: {model.path} changed while in use: {changed}; start again with it whole")
             report = client.poll_status(LOOK_S)
             view.show(supervisor.roles.values(), report)
+
+
+def _tell_all(view: ClusterView, lines: list[str]) -> None:
+    for line in lines:
+        view.tell(line)
+
+
+def _unstamped(line: str) -> str:
+    """A line of a log without its date and time: the view has a clock of its own."""
+    return re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", "", line)
 
 
 def _waiting(said: SimpleQueue[str]) -> list[str]:

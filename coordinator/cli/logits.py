@@ -9,21 +9,23 @@ import click
 
 from coordinator.cli.ids import parse_ids
 from coordinator.config import MAX_THREADS, default_threads
+from coordinator.demo import demo_model
 from coordinator.interrupts import Interrupts
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("logits")
-@click.option("--model", required=True, type=FILE, help="The GGUF model file.")
+@click.option("--model", type=FILE, help="The GGUF model file.  [default: the demo model]")
 @click.option("--ids", required=True, metavar="1,2,3", help="The token ids, from position 0.")
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The .npy file to write.")
+@click.option("--out", required=True, metavar="FILE", help="The .npy file to write, in place of one that is there.")
 @click.option("--kv", type=click.Choice(["f16", "f32"]), default="f16", show_default=True, help="Type of the cache.")
 @click.option("--chunk", type=click.IntRange(1, 512), default=64, show_default=True, help="Rows of one step.")
 @click.option("--threads", type=click.IntRange(1, MAX_THREADS), help="[default: the cores it may use]")
 @click.pass_obj
-def command(interrupts: Interrupts, /, model: Path, ids: str, out: Path, threads: int | None, **options: Any) -> None:
+def command(interrupts: Interrupts, /, model: Path | None, ids: str, threads: int | None, **options: Any) -> None:
     """Write the fp32 logits of every position, (ids, vocabulary), as a NumPy file."""
-    from coordinator.cli.logits_file import write_logits
+    with interrupts.held():
+        from coordinator.cli.logits_file import write_logits
 
-    write_logits(model, parse_ids(ids, "--ids"), out, threads=threads or default_threads(), **options)
+    write_logits(model or demo_model(), parse_ids(ids, "--ids"), threads=threads or default_threads(), **options)

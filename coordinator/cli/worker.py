@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import click
 
 from coordinator.config import MAX_THREADS, default_threads
+from protocol.errors import ConfigError
+from protocol.startup import SIGNALS
 
 
 @click.command("worker")
@@ -19,9 +22,21 @@ from coordinator.config import MAX_THREADS, default_threads
 )
 @click.option("--name", default=None, help="What to call it.  [default: host name and process number]")
 @click.option("--threads", type=click.IntRange(1, MAX_THREADS), help="[default: the cores it may use]")
-def command(connect: str, model: Path, name: str | None, threads: int | None) -> None:
+@click.option(
+    "--orphan-s",
+    type=click.IntRange(1, 10**6),
+    default=60,
+    show_default=True,
+    help="Leave after so many seconds without a coordinator.",
+)
+def command(connect: str, model: Path, name: str | None, threads: int | None, orphan_s: int) -> None:
     """Hold experts for the coordinator at ENDPOINT until it stops or is gone."""
-    arguments = ["--connect", connect, "--model", str(model)]
-    arguments += ["--name", name or f"{socket.gethostname()}-{os.getpid()}"]
-    arguments += ["--threads", str(threads or default_threads())]
+    from coordinator.hello import MAX_NAME, is_name
+
+    name = f"{socket.gethostname()[:40]}-{os.getpid()}" if name is None else name
+    if not is_name(name):
+        raise ConfigError(f"--name is {name!r}, expected 1 to {MAX_NAME} printable characters")
+    arguments = ["--connect", connect, "--model", str(model), "--name", name]
+    arguments += ["--threads", str(threads or default_threads()), "--orphan-s", str(orphan_s)]
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until protocol.startup has them end it without a traceback
     os.execv(sys.executable, [sys.executable, "-P", "-m", "expert_worker.main", *arguments])

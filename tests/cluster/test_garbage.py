@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import zmq
-from clusters import Then, live_cluster
-from message_examples import examples
+from clusters import Then, in_force, live_cluster, worker_of
+from message_examples import LONGEST_TEXT, examples, hello, largest, with_longest_text
 from reference_answer import Reference
 
 from coordinator.main import work_endpoint
 from protocol.codec import decode, encode
 from protocol.errors import ProtocolError
-from protocol.messages import Stop
+from protocol.fingerprint import fingerprint
+from protocol.geometry import Geometry
+from protocol.gguf import GgufFile
+from protocol.layout import ExpertLayout
+from protocol.messages import (
+    AskStatus,
+    Assign,
+    AssignFailed,
+    Hello,
+    Message,
+    OpenWork,
+    Status,
+    Stop,
+    Welcome,
+)
+from protocol.wire import SMALL_FRAME_BYTES, Dialled
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+WITHIN_S = 20.0
 
 
 def _garbage(chance: random.Random) -> list[bytes]:
@@ -51,7 +71,27 @@ def _spoilt(frames: list[bytes], chance: random.Random) -> list[bytes]:
 
 def _misdirected() -> list[list[bytes]]:
     """Sound messages that nobody asked this sender for; it has not said Hello."""
-    return [[bytes(frame) for frame in encode(message)] for message in examples() if not isinstance(message, Stop)]
+    return [[bytes(frame) for frame in encode(message)] for message in examples()]
+
+
+M = TypeVar("M", bound=Message)
+
+
+def told(line: Dialled, kind: type[M]) -> M:
+    """The next message of this class; others are skipped."""
+    deadline = time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline:
+        if isinstance(message := line.receive(0.1), kind):
+            return message
+    raise AssertionError(f"no {kind.__name__} within {WITHIN_S} s")
+
+
+def worker_hello(model: Path) -> Hello:
+    """A sound one, of somebody who is no worker."""
+    with GgufFile.open(model) as gguf:
+        geometry = Geometry.of(gguf)
+        mark = fingerprint(gguf, ExpertLayout.of(gguf, geometry))
+        return hello(name="impostor", fingerprint=mark, geometry=geometry.handshake())
 
 
 @contextmanager
@@ -88,3 +128,32 @@ def test_garbage_on_both_sockets_is_dropped_and_counted(
     reference.check(answer)
     assert answer.report["local_entries"] == 0
     assert [worker["state"] for worker in answer.report["workers"]] == ["ready", "ready"]
+
+
+def test_the_largest_sound_messages_of_strangers_clients_and_workers_end_nothing(
+    demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
+) -> None:
+    sound = [*largest(SMALL_FRAME_BYTES), *(longer for one in examples() for longer in with_longest_text(one))]
+    with live_cluster(demo_model, tmp_path, workers=1) as cluster, ExitStack() as stack:
+        stranger, client, worker = (stack.enter_context(Dialled(cluster.endpoint)) for _ in range(3))
+        client.send(hello(role="client", fingerprint="", geometry={}))
+        told(client, Welcome)
+        claim = worker_hello(demo_model)
+        worker.send(claim)
+        welcome = told(worker, Welcome)
+        work = stack.enter_context(Dialled(welcome.work))
+        work.send(OpenWork(token=welcome.token))
+        worker.send(AssignFailed(placement=told(worker, Assign).placement, reason=LONGEST_TEXT))
+        for longer in with_longest_text(replace(claim, incarnation="another")):
+            stranger.send(longer)
+        cluster.wait_for(lambda report: worker_of(report, "impostor")["state"] == "failed")
+        for message in [one for one in sound for _ in range(2)]:
+            for line in (stranger, client, worker, work):
+                if line is client and isinstance(message, Stop):
+                    continue  # it may
+                while not line.send(message):
+                    cluster.check()
+        client.send(AskStatus())
+        told(client, Status)
+        cluster.wait_for(lambda report: report["state"] == "ready" and in_force(report) == 1)
+        reference.check(cluster.answer(prompt, 50))

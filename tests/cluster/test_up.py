@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import re
 import secrets
@@ -84,7 +85,7 @@ def ask(config: Path) -> dict[str, Any]:
 def test_a_ready_file_starts_answers_and_stops(tmp_path: Path, name: str, workers: int) -> None:
     config, endpoint = private_copy(name, tmp_path)
     with up(config, endpoint) as cluster:
-        cluster.line(rf"ready: {workers} workers hold experts")
+        cluster.line(rf"ready: {workers} workers? holds? experts")
         started = {process.pid for process in processes_of(endpoint)}
         report = ask(config)
         assert report["text"] == " and all the days of his life,"
@@ -119,7 +120,7 @@ def test_what_ends_is_started_again(tmp_path: Path) -> None:
 def test_a_client_that_waits_learns_that_the_coordinator_was_lost(tmp_path: Path) -> None:
     config, endpoint = private_copy("local-1.toml", tmp_path)
     with up(config, endpoint) as cluster:
-        cluster.line("ready: 1 workers hold experts")
+        cluster.line("ready: 1 worker holds experts")
         asking = start("generate", "--config", config, "--max-tokens", 2000, "--ignore-eos", "In the beginning")
         assert asking.stdout is not None
         assert asking.stdout.read(10)
@@ -127,7 +128,7 @@ def test_a_client_that_waits_learns_that_the_coordinator_was_lost(tmp_path: Path
         coordinator.kill()
         _, errors = asking.communicate(timeout=60)
         assert asking.returncode == 2
-        assert errors == "error: the coordinator started again, and has lost this request\n"
+        assert errors == "error: the coordinator has lost this request; was it started again?\n"
 
 
 def test_stop_of_a_client_ends_it_all(tmp_path: Path) -> None:
@@ -143,17 +144,57 @@ def test_stop_of_a_client_ends_it_all(tmp_path: Path) -> None:
 def test_an_endpoint_in_use_is_refused(tmp_path: Path) -> None:
     config, endpoint = private_copy("local-1.toml", tmp_path)
     with up(config, endpoint) as cluster:
-        cluster.line("ready: 1 workers hold experts")
+        cluster.line("ready: 1 worker holds experts")
         done = run("up", config)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == f"error: {endpoint} is in use already: is this cluster up?\n"
+
+
+def test_a_second_up_at_any_moment_harms_nobody(tmp_path: Path) -> None:
+    config, endpoint = private_copy("local-2.toml", tmp_path)
+    with up(config, endpoint) as cluster:
+        cluster.line("starting a coordinator")  # which does not listen yet
+        seconds = [start("up", config) for _ in range(3)]
+        for second in seconds:
+            output, errors = second.communicate(timeout=30)
+            assert (second.returncode, output) == (2, "")
+            assert errors == f"error: {endpoint} is in use already: is this cluster up?\n"
+        cluster.line("ready: 2 workers hold experts")
+        assert len(ask(config)["workers"]) == 2
+        assert not any("ended" in line or "exited" in line for line in cluster.seen)
+
+
+def test_answers_of_one_file_at_once_have_clusters_of_their_own(tmp_path: Path) -> None:
+    config, _ = private_copy("local-1.toml", tmp_path)
+    question = ("generate", "--config", config, "--json", "--max-tokens", "8", "In the beginning God created")
+    running = [start(*question) for _ in range(3)]
+    for process in running:
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        assert json.loads(output)["text"] == " and all the days of his life,"
+
+
+def test_a_model_that_changes_while_it_is_in_use_is_told_of_once(tmp_path: Path) -> None:
+    config, endpoint = private_copy("local-1.toml", tmp_path)
+    model = tmp_path / "cut.gguf"
+    model.write_bytes((CONFIGS / "demo-moe-q4_k_m.gguf").read_bytes())
+    config.write_text(re.sub(r'path = "[^"]*"', f'path = "{model}"', config.read_text()))
+    with up(config, endpoint) as cluster:
+        cluster.line("ready: 1 worker")
+        os.truncate(model, 5_000_000)
+        cluster.line(rf"error: {model} changed while in use: its size was \d+ bytes when opened and is 5000000 now")
+        cluster.process.send_signal(signal.SIGINT)
+        cluster.line("stopped by SIGINT")
+        stamps = [re.findall(r"\d\d:\d\d:\d\d", line) for line in cluster.seen]
+        assert all(len(stamp) == 1 for stamp in stamps), cluster.seen
+        assert sum("changed while in use" in line for line in cluster.seen) == 1
 
 
 def test_a_worker_by_hand_joins(tmp_path: Path) -> None:
     config, endpoint = private_copy("local-1.toml", tmp_path)
     model = CONFIGS / "demo-moe-q4_k_m.gguf"
     with up(config, endpoint) as cluster:
-        cluster.line("ready: 1 workers hold experts")
+        cluster.line("ready: 1 worker holds experts")
         worker = start("worker", "--connect", endpoint, "--model", model, "--name", "by-hand", "--threads", 1)
         cluster.line(r"ready: 2 workers hold experts \(box-0 48, by-hand 48\)")
         report = ask(config)

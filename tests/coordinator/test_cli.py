@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import signal
+import socket
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import processes_of, run, start, wait_until
+from command_line import COMMAND, ROOT, environment, processes_of, run, start, wait_until
+
+from coordinator.demo import demo_model as _demo
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -67,7 +74,7 @@ def test_json_tells_everything_and_nothing_else_is_printed() -> None:
 
 def test_the_ways_to_give_a_prompt_are_the_same(tmp_path: Path) -> None:
     file = tmp_path / "prompt.txt"
-    file.write_text(PROMPT)
+    file.write_text(PROMPT, "utf-8-sig")  # some editors begin with a mark
     ways = (["--prompt-file", file], ["--prompt-ids", ",".join(map(str, PROMPT_IDS))])
     reports = [json.loads(run("generate", "--json", "--max-tokens", 4, *way).stdout) for way in ways]
     assert reports[0]["prompt_ids"] == reports[1]["prompt_ids"] == PROMPT_IDS
@@ -126,20 +133,37 @@ def test_sampling_depends_on_the_seed_alone() -> None:
         (["--config", "{folder}/bytes.txt", "x"], "{folder}/bytes.txt: not a TOML file"),
         (["--config", "{folder}/c.toml", "--workers", "1", "x"], "--workers and --config exclude each other"),
         (["--max-tokens", "2048", "x"], "1 prompt tokens and 2048 new ones need 2049 positions"),
-        (["--top-p", "2", "x"], "top_p is 2.0, expected a number over 0 and up to 1"),
-        (["--stop", "", "x"], "stop strings ('',): a list of strings expected, none of them empty"),
+        (["--max-tokens", "9" * 30, "x"], f"Invalid value for '--max-tokens': {'9' * 30} is not in the range 1<=x<=21"),
+        (["--top-p", "2", "x"], "--top-p is 2.0, expected a number over 0 and up to 1"),
+        (["--seed", str(2**63), "x"], f"--seed is {2**63}, expected a whole number from 0 to {2**63 - 1}"),
+        (["--stop", "", "x"], "a stop string is empty: some text is expected"),
+        (["--stop", "\udcff", "x"], "a stop string is not UTF-8: character 0 is '\\udcff'"),
+        (["ab\udcff"], "the prompt is not UTF-8: character 2 is '\\udcff'"),
+        (["--prompt-file", "{folder}/mark.txt"], "the prompt is empty: one token at least is expected"),
         (["--workers", "many", "x"], "Invalid value for '--workers': 'many' is not a valid integer range."),
         (["--no-such-option"], "No such option"),
     ],
 )
 def test_an_error_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], error: str) -> None:
     (tmp_path / "bytes.txt").write_bytes(b"ok\xff\xfe")
+    (tmp_path / "mark.txt").write_bytes(b"\xef\xbb\xbf")
     (tmp_path / "c.toml").write_text('[model]\npath = "bytes.txt"\n')
     done = run("generate", *(argument.replace("{folder}", str(tmp_path)) for argument in arguments))
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {error.replace('{folder}', str(tmp_path))}")
+
+
+def test_all_settings_out_of_range_are_a_line_each() -> None:
+    done = run("generate", "--top-k", -1, "--min-p", "nan", "--repeat-window", -2, "x")
+    assert done.returncode == 2
+    assert [line.split()[1] for line in done.stderr.splitlines()] == ["--top-k", "--min-p", "--repeat-window"]
+
+
+def test_the_largest_settings_work() -> None:
+    settings = ["--seed", 2**63 - 1, "--top-k", sys.maxsize, "--repeat-window", sys.maxsize, "--temperature", 1]
+    assert run("generate", "--json", "--max-tokens", 2, *settings, "x").returncode == 0
 
 
 def test_problems_of_a_cluster_file_are_a_line_each(tmp_path: Path) -> None:
@@ -171,7 +195,7 @@ def test_a_worker_with_another_model_is_refused_in_words(tmp_path: Path, demo_mo
 def test_dry_run_starts_nothing_and_shows_the_commands(tmp_path: Path, demo_model: Path) -> None:
     marked = tmp_path / "dry.gguf"
     marked.symlink_to(demo_model)
-    done = run("generate", "--dry-run", "--model", marked, "--workers", 2, "--threads", 2)
+    done = run("generate", "--dry-run", "--model", marked, "--workers", 2, "--threads", 2, "x")
     assert done.returncode == 0
     assert done.stdout.count("-m expert_worker.main") == 2
     assert done.stdout.count("-m coordinator.main") == 1
@@ -180,12 +204,147 @@ def test_dry_run_starts_nothing_and_shows_the_commands(tmp_path: Path, demo_mode
     assert processes_of(control) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["generate", "--model", "{folder}/bytes.gguf", "x"], "{folder}/bytes.gguf: not a GGUF file"),
+        (["generate"], "one of PROMPT, --prompt-file and --prompt-ids is expected, found none"),
+        (["generate", "--top-p", "2", "x"], "--top-p is 2.0"),
+        (["generate", "--config", "{folder}/bytes.toml", "x"], "{folder}/bytes.gguf: not a GGUF file"),
+        (["up", "{folder}/bytes.toml"], "{folder}/bytes.gguf: not a GGUF file"),
+        (["up", "{folder}/two.toml"], "{folder}/other.gguf, the model of workers odd, is not that of"),
+        (["up", "{folder}/port.toml"], "{folder}/port.toml, line 4: coordinator.listen: endpoint"),
+    ],
+)
+def test_dry_run_approves_nothing_that_cannot_run(
+    tmp_path: Path, demo_model: Path, arguments: list[str], error: str
+) -> None:
+    (tmp_path / "bytes.gguf").write_bytes(b"GGML" * 10)
+    shutil.copy(demo_model, tmp_path / "other.gguf")
+    (tmp_path / "bytes.toml").write_text('[model]\npath = "bytes.gguf"\n')
+    (tmp_path / "two.toml").write_text(
+        f'[model]\npath = "{demo_model}"\n[[workers]]\nname = "odd"\nmodel_path = "other.gguf"\n'
+    )
+    (tmp_path / "port.toml").write_text(
+        f'[model]\npath = "{demo_model}"\n[coordinator]\nlisten = "tcp://127.0.0.1:65535"\n'
+    )
+    done = run(*(argument.replace("{folder}", str(tmp_path)) for argument in arguments), "--dry-run")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {error.replace('{folder}', str(tmp_path))}")
+
+
+def test_a_stranger_at_the_port_is_not_waited_for_long(tmp_path: Path, demo_model: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        listen = f"tcp://127.0.0.1:{stranger.getsockname()[1]}"
+        file = tmp_path / "c.toml"
+        file.write_text(f'[model]\npath = "{demo_model}"\n[coordinator]\nlisten = "{listen}"\n')
+        done = run("generate", "--config", file, "x")
+    assert (done.returncode, done.stderr) == (2, f"error: no coordinator answers at {listen} within 5 s\n")
+
+
+SOON = [0.0, 0.05, 0.15, 0.3]
+
+
+def catches_sigterm(pid: int) -> bool:
+    """Its first lines have run: before that, signals are the interpreter's."""
+    (caught,) = re.findall(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", ["generate", "up", "logits", "worker"])
+def test_a_signal_while_it_starts_is_an_exit_code(
+    tmp_path: Path, demo_model: Path, command: str, number: signal.Signals
+) -> None:
+    marked = tmp_path / "marked.gguf"
+    shutil.copy(demo_model, marked)
+    endpoint = f"ipc://@{tmp_path.name}-{marked.stat().st_mtime_ns}"
+    file = tmp_path / "c.toml"
+    file.write_text(f'[model]\npath = "{marked}"\n[coordinator]\nlisten = "{endpoint}"\n')
+    arguments = {
+        "generate": ["--model", marked, "--workers", 1, "--max-tokens", 2000, "--ignore-eos", PROMPT],
+        "up": [file],
+        "logits": ["--model", marked, "--ids", ",".join(["1"] * 2000), "--out", tmp_path / "o.npy"],
+        "worker": ["--model", marked, "--connect", endpoint],
+    }[command]
+    for moment in SOON:
+        process = start(command, *arguments)
+        assert wait_until(partial(catches_sigterm, process.pid), within_s=10.0)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(moment)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+        in_order = {"up": [0], "worker": [0]}.get(command, [])  # how those end that have started
+        assert process.returncode in [128 + number, *in_order], errors
+        assert "Traceback" not in errors
+        assert "xception" not in errors
+        assert wait_until(lambda: processes_of(str(marked)) == [], within_s=5.0)
+
+
 def test_an_instruction_set_that_is_not_there_is_refused_and_one_that_is_there_used() -> None:
-    done = run("generate", "x", env={"EXPERTMESH_ISA": "abacus"})
-    assert done.returncode == 2
-    assert re.fullmatch(r"error: instruction set: one of .* expected on this machine, found abacus\n", done.stderr)
+    model = ["--model", _demo()]
+    for command in (
+        ["generate", "x"],
+        ["up", ROOT / "configs" / "local-1.toml"],
+        ["worker", "--connect", "tcp://127.0.0.1:1", *model],
+        ["logits", "--ids", "1", "--out", "x.npy"],
+        ["-m", "coordinator.main", "--listen", "tcp://127.0.0.1:1", *model],
+        ["-m", "expert_worker.main", "--connect", "tcp://127.0.0.1:1", *model],
+    ):
+        start_of_line = [sys.executable, "-P"] if command[0] == "-m" else COMMAND
+        done = subprocess.run(
+            [*start_of_line, *map(str, command)],
+            env=environment({"EXPERTMESH_ISA": "abacus"}),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert done.returncode == 2
+        assert re.fullmatch(r"error: EXPERTMESH_ISA: .*one of .* expected on this machine, found abacus\n", done.stderr)
     done = run("generate", "--json", "--max-tokens", 1, "x", env={"EXPERTMESH_ISA": "scalar"})
     assert json.loads(done.stdout)["isa"] == "scalar"
+
+
+@pytest.mark.parametrize(
+    "command", [["generate", "x"], ["generate", "--json", "x"], ["generate", "--dry-run"], ["--help"]]
+)
+def test_a_closed_stdout_is_told_by_name(command: list[str]) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, *command],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("error: stdout is closed")
+
+
+@pytest.mark.parametrize("options", [["--json"], [], ["--dry-run"]])
+def test_a_stdout_that_takes_no_more_is_told_by_name(tmp_path: Path, options: list[str]) -> None:
+    limit = ["/bin/sh", "-c", 'ulimit -f 0; exec "$@" >"$OUT"', "sh"]  # as on a full disk
+    done = subprocess.run(
+        [*limit, *COMMAND, "generate", "--max-tokens", "2", *options, "x"],
+        env=environment({"OUT": str(tmp_path / "out")}),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (2, "error: stdout: File too large\n")
+
+
+def test_a_worker_that_finds_no_coordinator_says_so() -> None:
+    endpoint = f"ipc://@expertmesh-nobody-{os.getpid()}"
+    done = run("worker", "--connect", endpoint, "--model", _demo(), "--name", "w", "--orphan-s", 1)
+    assert done.returncode == 2
+    first, last = done.stderr.splitlines()
+    assert f"dialling {endpoint} as w" in first
+    assert last == "error: no word from a coordinator for 1 s"
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 65])
+def test_a_worker_needs_a_name_that_can_be_shown(name: str) -> None:
+    done = run("worker", "--connect", "tcp://127.0.0.1:1", "--model", _demo(), "--name", name)
+    assert done.returncode == 2
+    assert done.stderr == f"error: --name is {name!r}, expected 1 to 64 printable characters\n"
 
 
 def test_help_lists_the_commands() -> None:
@@ -229,7 +388,7 @@ def test_logits_of_every_position(tmp_path: Path) -> None:
     first, second = tmp_path / "one.npy", tmp_path / "two.npy"
     ids = ",".join(map(str, PROMPT_IDS))
     for file, chunk in ((first, 64), (second, 2)):
-        done = run("logits", "--model", _demo(), "--ids", ids, "--kv", "f32", "--chunk", chunk, "--out", file)
+        done = run("logits", "--ids", ids, "--kv", "f32", "--chunk", chunk, "--out", file)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     logits = np.load(first)
     assert (logits.dtype, logits.shape) == (np.dtype("<f4"), (5, 4096))
@@ -243,7 +402,10 @@ def test_logits_of_every_position(tmp_path: Path) -> None:
     ("options", "error"),
     [
         (["--ids", "1,4096"], "token id 4096 at index 1 is not in the vocabulary"),
-        (["--ids", "1", "--out", "{folder}/no/where.npy"], "{folder}/no/where.npy cannot be written: No such file"),
+        (["--ids", "1", "--out", ""], "--out: an empty path cannot be written"),
+        (["--ids", "1", "--out", "{folder}"], "--out: {folder} cannot be written: what is there is not a file"),
+        (["--ids", "1", "--out", str(_demo())], f"--out: {_demo()} cannot be written: it is the model"),
+        (["--ids", "1", "--out", "{folder}/no/x.npy"], "--out: {folder}/no/x.npy cannot be written: No such file"),
     ],
 )
 def test_logits_that_cannot_be_written_leave_nothing(tmp_path: Path, options: list[str], error: str) -> None:
@@ -252,9 +414,3 @@ def test_logits_that_cannot_be_written_leave_nothing(tmp_path: Path, options: li
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {error.replace('{folder}', str(tmp_path))}")
     assert list(tmp_path.iterdir()) == []
-
-
-def _demo() -> Path:
-    from coordinator.demo import demo_model
-
-    return demo_model()

@@ -72,7 +72,7 @@ class Coordinator:
 
 
 def welcome(session: str = "one") -> Welcome:
-    return Welcome(session=session, token="t", work="ipc://@work", beat_s=0.5, max_rows=1, max_entries=1)
+    return Welcome(session=session, token="t", work="ipc://@work", beat_s=0.5)
 
 
 def token(request: str, index: int) -> Token:
@@ -151,7 +151,7 @@ def test_a_request_from_submit_to_finished() -> None:
     assert submitted.prompt_ids.tolist() == [1, 2]
     assert (submitted.max_tokens, submitted.stop_ids) == (3, [9])
     assert (submitted.temperature, submitted.top_k, submitted.seed) == (0.5, 7, 11)
-    assert [type(message) for message in coordinator.heard[2:]] == [Cancel, Stop, AskStatus]
+    assert [type(message) for message in coordinator.heard[2:]] == [Cancel, Hello, Stop, AskStatus]
 
 
 def test_a_request_that_fails() -> None:
@@ -163,49 +163,90 @@ def test_a_request_that_fails() -> None:
             next(events)
 
 
-@pytest.mark.parametrize("sign", [SayHello(), welcome("two")])
-def test_a_coordinator_that_started_again_has_lost_the_request(monkeypatch: pytest.MonkeyPatch, sign: Message) -> None:
+def knows_nothing(message: Message) -> Message:
+    return Status(report={"state": "ready", "yours": ["another request"]})
+
+
+@pytest.mark.parametrize("answer", [lambda message: SayHello(), knows_nothing])
+def test_a_coordinator_that_does_not_have_the_request_says_so(
+    monkeypatch: pytest.MonkeyPatch, answer: Callable[[Message], Message]
+) -> None:
+    """Started again with any model, reconnected under another id, or the Submit was dropped: all look like this."""
     monkeypatch.setattr(client_module, "PROBE_S", 0.1)
-    greeted: list[Message] = []
 
     def script(message: Message) -> Sequence[Message]:
-        if not isinstance(message, Hello):
-            return []
-        greeted.append(message)
-        return [welcome() if len(greeted) == 1 else sign]
+        return [answer(message)] if isinstance(message, AskStatus) else answering()(message)
 
     with Coordinator(script).serving() as client:
         client.greet(10.0)
         events = client.events(submit(client))
-        with pytest.raises(RequestError, match="started again, and has lost this request"):
+        with pytest.raises(RequestError, match="has lost this request"):
             next(events)
 
 
-def test_a_slow_coordinator_that_remembers_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_coordinator_that_has_the_request_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "PROBE_S", 0.1)
+    monkeypatch.setattr(client_module, "SILENCE_S", 1.0)
     requests: list[str] = []
-    hellos = 0
+    asked = 0
 
     def script(message: Message) -> Sequence[Message]:
-        nonlocal hellos
+        nonlocal asked
         if isinstance(message, Submit):
             requests.append(message.request)
-        if isinstance(message, Hello):
-            hellos += 1
-            return [welcome()] if hellos < 4 else [finished(requests[0])]
-        return []
+        if isinstance(message, AskStatus):
+            asked += 1
+            return [finished(requests[0])] if asked > 15 else [Status(report={"yours": requests})]
+        return answering()(message)
 
     with Coordinator(script).serving() as client:
         client.greet(10.0)
         assert [type(event) for event in client.events(submit(client))] == [Finished]
 
 
-def test_a_silent_coordinator_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "SILENCE_S", 0.3)
-    with Coordinator(answering()).serving() as client:
+def test_a_status_from_before_the_request_says_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "PROBE_S", 0.1)
+    due: list[Message] = []
+
+    def script(message: Message) -> Sequence[Message]:
+        match message:
+            case AskStatus() if not due:
+                due.append(Status(report={"yours": []}))
+                return []
+            case Submit(request=request):
+                due.append(finished(request))
+                return [due[0]]
+            case AskStatus():
+                return [due[1]]
+        return answering()(message)
+
+    with Coordinator(script).serving() as client:
+        client.greet(10.0)
+        assert client.status(0.1) is None
+        assert [type(event) for event in client.events(submit(client))] == [Finished]
+
+
+CHATTER: dict[str, Message] = {
+    "welcome": welcome(),
+    "refused": Refused(mismatches=[["fingerprint", "ff", "ee"]]),
+    "another request": token("another request", 0),
+    "another failure": RequestFailed(request="another request", reason="not ours"),
+}
+
+
+@pytest.mark.parametrize("chatter", [None, *CHATTER])
+def test_whatever_else_a_coordinator_says_it_is_given_up(monkeypatch: pytest.MonkeyPatch, chatter: str | None) -> None:
+    monkeypatch.setattr(client_module, "PROBE_S", 0.05)
+    monkeypatch.setattr(client_module, "SILENCE_S", 0.5)
+    said = [] if chatter is None else [CHATTER[chatter]]
+
+    def script(message: Message) -> Sequence[Message]:
+        return said if isinstance(message, AskStatus) else answering()(message)
+
+    with Coordinator(script).serving() as client:
         client.greet(10.0)
         events = client.events(submit(client))
-        with pytest.raises(RequestError, match=r"has been silent for 0\.3 s"):
+        with pytest.raises(RequestError, match=r"has said nothing of this request for 0\.5 s"):
             next(events)
 
 

@@ -38,6 +38,10 @@ def test_the_least_a_file_can_say(tmp_path: Path) -> None:
     assert config.coordinator.kv == "f16"
 
 
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+    assert read(tmp_path, '\ufeff[model]\r\npath = "model.gguf"\r\n').model == tmp_path / "model.gguf"
+
+
 def test_everything_a_file_can_say(tmp_path: Path) -> None:
     (tmp_path / "copy.gguf").write_bytes(b"GGUF")
     config = read(
@@ -115,7 +119,7 @@ name = "gpu"
         "line 23: peers",
         "line 26: surprise",
     ]
-    assert "found 'a b'" in found[5]
+    assert 'found "a b"' in found[5]
     assert "another group is called twin too" in found[9]
     by_key = {line.split(": ")[1]: line for line in found}
     assert "No such file" in by_key["model.path"]
@@ -138,10 +142,30 @@ name = "gpu"
         ('model.path = "model.gguf"\ncoordinator.kv = "q8"\n', 'line 2: coordinator.kv: "f16" or "f32" is expected'),
         ('model.path = "model.gguf"\n[[workers]]\ncount = 2\n', "line 2: workers: the key name is missing"),
         (
+            'model.path = "model.gguf"\n[coordinator]\nspeed = 1\n',
+            "line 3: coordinator.speed: unknown; known are listen, threads, kv, chunk, device, local_experts",
+        ),
+        (
+            'model.path = "model.gguf"\n[coordinator]\nthreads = true\n',
+            "line 3: coordinator.threads: {whole}, found true",
+        ),
+        (
+            'model.path = "model.gguf"\n[coordinator]\nthreads = [true]\n',
+            "line 3: coordinator.threads: {whole}, found [true]",
+        ),
+        (
+            'model.path = "model.gguf"\n[coordinator]\nchunk = 1979-05-27\n',
+            'line 3: coordinator.chunk: {whole}, found "1979',
+        ),
+        (
             'model.path = "model.gguf"\n[coordinator]\nlocal_experts = false\n',
             "line 3: coordinator.local_experts: false",
         ),
         ('model.path = "model.gguf"\n[coordinator]\nlisten = 7600\n', "line 3: coordinator.listen: an endpoint"),
+        (
+            'model.path = "model.gguf"\n[coordinator]\nlisten = "tcp://127.0.0.1:65535"\n',
+            "line 3: coordinator.listen: endpoint 'tcp://127.0.0.1:65535': the next port is for work",
+        ),
         (
             'model.path = "model.gguf"\n[placement]\nreplicas = 1.2\n',
             "line 2: placement: this section is not available",
@@ -150,7 +174,7 @@ name = "gpu"
 )
 def test_a_problem_is_told_with_its_line(tmp_path: Path, text: str, problem: str) -> None:
     (line,) = problems(tmp_path, text)
-    assert line.startswith(problem.format(folder=tmp_path))
+    assert line.startswith(problem.format(folder=tmp_path, whole="a whole number from 1 to 512 is expected"))
 
 
 def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
@@ -165,8 +189,8 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     file = tmp_path / "cluster.toml"
-    file.write_bytes(b"\xff\xfe[model]")
-    with pytest.raises(ConfigError, match="not a TOML file"):
+    file.write_bytes(b"[model]\xff")
+    with pytest.raises(ConfigError, match="not a TOML file: byte 7 is not UTF-8 text"):
         read_config(file)
 
 

@@ -70,6 +70,18 @@ def test_any_routing_is_covered_once_whoever_misbehaves(data: st.DataObject, wor
         check(mesh, ids, weights)
 
 
+def test_being_idle_is_not_waiting() -> None:
+    mesh = ScriptedMesh(1)
+    [worker] = mesh.workers
+    worker.behaviour = lambda work: [replace(good_answer(work), wait_us=10**9 if len(worker.work) == 1 else 50)]
+    mesh.cluster.busy_since = mesh.clock() - 0.25
+    check(mesh)
+    first_us = mesh.cluster.counters.workers["worker-0"].wait_us
+    assert 250_000 <= first_us < 300_000
+    check(mesh)
+    assert mesh.cluster.counters.workers["worker-0"].wait_us == first_us + 50
+
+
 def test_a_worker_gets_only_the_rows_it_needs() -> None:
     mesh = ScriptedMesh(2)
     check(mesh, np.array([[0, 2], [1, 3], [0, 3]], np.int32), np.ones((3, 2), np.float32) / 2)
@@ -82,7 +94,6 @@ def test_a_worker_gets_only_the_rows_it_needs() -> None:
     assert even.entry_row.tolist() == [0, 1, 0]
     assert odd.row.tolist() == [1, 2]
     assert even.placement == odd.placement == mesh.members.active.version
-    assert even.budget_ms == LIMITS.first_s * 1000
 
 
 def test_bad_ids_are_refused_before_anybody_is_asked() -> None:
@@ -147,7 +158,7 @@ def test_a_worker_that_dies_while_it_is_waited_for_is_noticed_by_its_closed_conn
     began = mesh.clock.now
     check(mesh)
     assert mesh.clock.now - began < LIMITS.floor_s / 2
-    assert mesh.members.gone["worker-0"][1] == "its connection is closed"
+    assert mesh.members.gone["worker-0"][1] == "its connection is closed or full"
     mesh.settle()
     check(mesh)
     assert mesh.cluster.counters.local_entries == len(victim.work[-1].entry_expert)
@@ -373,5 +384,3 @@ def test_times_of_a_layer_add_up() -> None:
     summary = mesh.experts.times.summary()
     assert summary["layers"] == 5
     assert summary["overhead_p50_us"] == pytest.approx(summary["total_p50_us"] - summary["kernel_p50_us"])
-    mesh.experts.times.clear()
-    assert mesh.experts.times.summary() == {"layers": 0}

@@ -34,6 +34,25 @@ def test_the_context_is_a_limit(engine: Engine) -> None:
         engine.new_sequence(TEXT, 257 - len(TEXT))
 
 
+@pytest.mark.parametrize("error", [MemoryError("std::bad_alloc"), ValueError("larger than any memory")])
+def test_a_cache_that_this_machine_has_no_room_for_is_refused_with_its_sizes(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def no_room(*sizes: object) -> None:
+        raise error
+
+    monkeypatch.setattr(native, "KvCache", no_room)
+    with pytest.raises(RequestError, match=r"no room for the keys and values of 7 positions: \d+ layers of \d+ heads"):
+        engine.new_sequence([1, 2], 5)
+    monkeypatch.undo()
+    assert engine.new_sequence([1, 2], 5).room == 7
+
+
+def test_a_prompt_that_is_far_too_long_is_not_even_read(engine: Engine) -> None:
+    with pytest.raises(RequestError, match="context has 256"):
+        engine.new_sequence([-1] * 300, 1)
+
+
 def test_a_sequence_cannot_outgrow_its_room(engine: Engine) -> None:
     sequence = engine.new_sequence(TEXT[:4], 1)
     engine.step([Chunk(sequence=sequence, ids=TEXT[:4])])

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from message_examples import LONGEST_TEXT
 
 from coordinator.hello import MAX_NAME, Terms, mismatches
 from protocol.messages import PROTOCOL, Hello
@@ -15,8 +16,9 @@ TERMS = Terms(
     fingerprint="0123456789abcdef",
     geometry={"layers": 2, "experts": 4, "width": 64, "expert_width": 32},
     work="ipc://@work",
-    max_entries=1024,
 )
+
+SAME_FILE = f"{TERMS.fingerprint}: the same file, and under the same name"
 
 GOOD = Hello(
     protocol=PROTOCOL,
@@ -43,9 +45,12 @@ def test_a_worker_with_the_same_model_is_welcome() -> None:
         ({"role": "boss"}, [["role", "boss", "worker or client"]]),
         ({"name": ""}, [["name", "''", f"1 to {MAX_NAME} printable characters"]]),
         ({"name": "a\nb"}, [["name", "'a\\nb'", f"1 to {MAX_NAME} printable characters"]]),
-        ({"incarnation": ""}, [["incarnation", "nothing", "fresh random hex"]]),
-        ({"fingerprint": "ffff"}, [["fingerprint", "ffff", TERMS.fingerprint]]),
-        ({"fingerprint": ""}, [["fingerprint", "nothing", TERMS.fingerprint]]),
+        ({"incarnation": ""}, [["incarnation", "''", f"1 to {MAX_NAME} printable characters"]]),
+        ({"host": "h" * 65}, [["host", repr("h" * 65), f"0 to {MAX_NAME} printable characters"]]),
+        ({"isa": "a\n"}, [["isa", "'a\\n'", f"0 to {MAX_NAME} printable characters"]]),
+        ({"geometry": TERMS.geometry | {"heads": 2}}, [["geometry", "1 unknown numbers", "none"]]),
+        ({"fingerprint": "ffff"}, [["fingerprint", "ffff", SAME_FILE]]),
+        ({"fingerprint": ""}, [["fingerprint", "nothing", SAME_FILE]]),
         ({"geometry": {**TERMS.geometry, "experts": 8}}, [["geometry.experts", "8", "4"]]),
         ({"geometry": {"layers": 2, "experts": 4, "width": 64}}, [["geometry.expert_width", "nothing", "32"]]),
     ],
@@ -69,9 +74,18 @@ def test_a_client_need_not_have_the_model_but_must_not_have_another() -> None:
     client = replace(GOOD, role="client", fingerprint="", geometry={})
     assert mismatches(client, TERMS) == []
     assert mismatches(replace(client, fingerprint="ffff", geometry=dict(TERMS.geometry)), TERMS) == [
-        ["fingerprint", "ffff", TERMS.fingerprint]
+        ["fingerprint", "ffff", SAME_FILE]
     ]
 
 
 def test_a_worker_must_make_a_claim() -> None:
     assert len(mismatches(replace(GOOD, fingerprint="", geometry={}), TERMS)) == 5
+
+
+@pytest.mark.parametrize("field", ["role", "name", "incarnation", "host", "fingerprint", "isa"])
+@pytest.mark.parametrize("role", ["worker", "client"])
+def test_no_text_is_too_long_to_be_refused_in_a_few_words(field: str, role: str) -> None:
+    claim = replace(GOOD, **({"role": role} | {field: LONGEST_TEXT}))
+    wrong = mismatches(claim, TERMS)
+    assert [name for name, _, _ in wrong] == [field]
+    assert all(len(text) < 1000 for text in wrong[0])

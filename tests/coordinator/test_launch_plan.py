@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.config import ClusterConfig, CoordinatorConfig, WorkerGroup
-from coordinator.launch_plan import private_cluster, private_endpoint, resolve, share_cores
+from coordinator.launch_plan import kept_private, private_cluster, private_endpoint, resolve, share_cores
 
 MODEL = Path("/models/m.gguf")
 
@@ -58,3 +58,13 @@ def test_private_endpoints_have_no_file_and_never_meet() -> None:
     endpoints = {private_endpoint() for _ in range(100)}
     assert len(endpoints) == 100
     assert all(endpoint.startswith("ipc://@expertmesh-") for endpoint in endpoints)
+
+
+def test_a_cluster_for_one_answer_never_listens_where_its_file_says() -> None:
+    config = ClusterConfig(
+        model=MODEL, coordinator=CoordinatorConfig(kv="f32", threads=3), workers=(WorkerGroup(name="w"),)
+    )
+    private, again = kept_private(config), kept_private(config)
+    assert len({one.coordinator.listen for one in (config, private, again)}) == 3
+    assert private.coordinator.listen.startswith("ipc://@expertmesh-")
+    assert (private.coordinator.kv, private.coordinator.threads, private.workers) == ("f32", 3, config.workers)

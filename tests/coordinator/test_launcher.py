@@ -7,26 +7,29 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 
 import psutil
 import pytest
 
 from coordinator.children import Child
+from coordinator.config import ClusterConfig, CoordinatorConfig
 from coordinator.interrupts import Interrupts
 from coordinator.launch_plan import COORDINATOR, LaunchPlan, ProcessPlan, private_endpoint
-from coordinator.launcher import Launcher
-from protocol.errors import ExpertmeshError
+from coordinator.launcher import Launcher, launched
+from protocol.errors import ConfigError, ExpertmeshError
+from protocol.wire import Bound
 
 pytestmark = pytest.mark.timeout(60)
 
 OBEDIENT_COORDINATOR = """
-import sys
-from protocol.messages import Stop
-from protocol.wire import Bound
-with Bound("{listen}") as bound:
-    while not ((got := bound.receive(1.0)) and isinstance(got[1], Stop)):
-        pass
+import signal, sys
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+print("ready", file=sys.stderr, flush=True)
+signal.pause()
 """
 SLEEPER = "import signal; signal.pause()"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause(); signal.pause()"
@@ -34,25 +37,52 @@ DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pau
 
 def plan_of(**scripts: str) -> LaunchPlan:
     """A plan of processes that run these scripts, the coordinator being one of them."""
-    listen = private_endpoint()
     processes = tuple(
-        ProcessPlan(
-            name=name, command=(sys.executable, "-P", "-c", script.replace("{listen}", listen)), threads=1, cores=()
-        )
+        ProcessPlan(name=name, command=(sys.executable, "-P", "-c", script), threads=1, cores=())
         for name, script in scripts.items()
     )
-    return LaunchPlan(model=Path("none"), listen=listen, processes=processes)
+    return LaunchPlan(model=Path("none"), listen=private_endpoint(), processes=processes)
 
 
-def test_a_coordinator_that_hears_stop_ends_in_order() -> None:
-    with Launcher(plan_of(coordinator=OBEDIENT_COORDINATOR), Interrupts()) as launcher:
+@contextmanager
+def ready(plan: LaunchPlan) -> Iterator[Launcher]:
+    """A launcher whose coordinator has said that it is ready."""
+    said: SimpleQueue[str] = SimpleQueue()
+    with Launcher(plan, Interrupts(), lambda name, line: said.put(line)) as launcher:
+        assert said.get(timeout=10) == "ready"
+        yield launcher
+
+
+def test_a_coordinator_that_is_asked_to_stop_ends_in_order() -> None:
+    with ready(plan_of(coordinator=OBEDIENT_COORDINATOR)) as launcher:
         child = launcher.children[COORDINATOR]
         assert launcher.ended() == []
     assert child.exit_code() == 0
 
 
+def test_only_its_own_coordinator_is_asked_to_stop() -> None:
+    """Whoever listens at the endpoint of the plan: this launcher's coordinator does not yet, and another one might."""
+    plan = plan_of(coordinator=SLEEPER)
+    with Bound(plan.listen) as other:
+        with Launcher(plan, Interrupts()):
+            pass
+        assert other.receive(0.5) is None
+
+
+def test_two_launchers_cannot_have_one_endpoint() -> None:
+    config = ClusterConfig(model=Path("none"), coordinator=CoordinatorConfig(listen=private_endpoint()))
+    with (
+        launched(config, Interrupts()),  # whose coordinator has not listened so far
+        pytest.raises(ConfigError, match="is in use already"),
+        launched(config, Interrupts()),
+    ):
+        raise AssertionError("started")
+    with launched(config, Interrupts()):
+        pass
+
+
 def test_workers_that_nobody_stops_are_ended() -> None:
-    with Launcher(plan_of(coordinator=OBEDIENT_COORDINATOR, a=SLEEPER, b=SLEEPER), Interrupts()) as launcher:
+    with ready(plan_of(coordinator=OBEDIENT_COORDINATOR, a=SLEEPER, b=SLEEPER)) as launcher:
         children = dict(launcher.children)
     assert children[COORDINATOR].exit_code() == 0
     assert children["a"].exit_code() == children["b"].exit_code() == -signal.SIGTERM
@@ -91,7 +121,7 @@ def test_a_command_that_cannot_be_started_stops_the_others() -> None:
 
 
 def test_a_role_can_be_started_again() -> None:
-    with Launcher(plan_of(coordinator=OBEDIENT_COORDINATOR, a=SLEEPER), Interrupts()) as launcher:
+    with ready(plan_of(coordinator=OBEDIENT_COORDINATOR, a=SLEEPER)) as launcher:
         first = launcher.children["a"]
         first.send(signal.SIGKILL)
         assert first.wait(10.0)

@@ -14,9 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from coordinator.hello import Terms
 from coordinator.member import FromWorker, Instructions, Lost, Member, Tell
-from coordinator.members import Members
+from coordinator.members import MAX_CLIENTS, Members
 from coordinator.plan import LOCAL
+from expert_worker.membership import HELLO_AGAIN_S
 from protocol.messages import (
+    MAX_BEAT_S,
+    MIN_BEAT_S,
     PROTOCOL,
     Assign,
     AssignFailed,
@@ -39,10 +42,11 @@ TERMS = Terms(
     fingerprint="0123456789abcdef",
     geometry={"layers": 3, "experts": 8, "width": 64, "expert_width": 32},
     work="ipc://@work",
-    max_entries=1024,
     beat_s=0.5,
     missed_beats=6,
 )
+
+SAME_FILE = f"{TERMS.fingerprint}: the same file, and under the same name"
 
 M = TypeVar("M", bound=Message)
 
@@ -79,9 +83,9 @@ def lost(instructions: Instructions) -> list[tuple[str, str]]:
     return [(one.member.name, one.reason) for one in instructions if isinstance(one, Lost)]
 
 
-def members(expected: int = 0) -> Members:
+def members(expected: int = 0, beat_s: float = TERMS.beat_s) -> Members:
     numbers = itertools.count()
-    return Members(TERMS, expected=expected, fresh_token=lambda: f"token-{next(numbers)}")
+    return Members(replace(TERMS, beat_s=beat_s), expected=expected, fresh_token=lambda: f"token-{next(numbers)}")
 
 
 def join(mesh: Members, name: str, incarnation: str = "a", peer: bytes | None = None) -> tuple[Member, Instructions]:
@@ -206,7 +210,7 @@ def test_a_lost_workers_experts_are_local_at_once_and_then_the_others() -> None:
     make_ready(mesh)
     before = mesh.active.owner.copy()
     done = mesh.unroutable(first.control)
-    assert lost(done) == [("a", "its connection is closed")]
+    assert lost(done) == [("a", "its connection is closed or full")]
     np.testing.assert_array_equal(mesh.active.owner == LOCAL, before == first.serial)
     assert mesh.active.version == 1
     assert told(done, Assign, second.control)[0].held.all()
@@ -222,7 +226,7 @@ def test_losing_the_last_worker_leaves_everything_to_the_local_bank() -> None:
     mesh.unroutable(member.work)
     assert mesh.ready
     assert (mesh.active.owner == LOCAL).all()
-    assert mesh.gone["a"][1] == "its connection is closed"
+    assert mesh.gone["a"][1] == "its connection is closed or full"
 
 
 def test_losing_a_worker_during_preparation_starts_another_one() -> None:
@@ -291,7 +295,7 @@ def test_a_beat_with_an_old_token_is_a_strangers() -> None:
 def test_a_mismatch_is_refused_and_nobody_joins() -> None:
     mesh = members()
     (refused,) = told(mesh.hello(b"x", hello("a", fingerprint="ffff")), Refused, b"x")
-    assert refused.mismatches == [["fingerprint", "ffff", TERMS.fingerprint]]
+    assert refused.mismatches == [["fingerprint", "ffff", SAME_FILE]]
     assert len(mesh) == 0
 
 
@@ -328,7 +332,7 @@ def test_a_restarted_worker_voids_the_old_one_as_soon_as_that_cannot_be_reached(
     old, _ = join(mesh, "a", "first")
     mesh.hello(b"second", hello("a", "second"))
     done = mesh.unroutable(old.control)
-    assert lost(done) == [("a", "its connection is closed")]
+    assert lost(done) == [("a", "its connection is closed or full")]
     assert told(done, Welcome, b"second")
 
 
@@ -347,6 +351,40 @@ def test_of_two_newcomers_for_one_name_the_first_waits_and_the_second_is_refused
     mesh.hello(b"second", hello("a", "second"))
     assert told(mesh.hello(b"third", hello("a", "third")), Refused, b"third")
     assert told(pass_time(mesh, 0.0, 1.0), Welcome, b"second")
+
+
+@pytest.mark.parametrize("beat_s", [MIN_BEAT_S, 0.5, MAX_BEAT_S])
+@pytest.mark.parametrize("lives", [False, True])
+def test_a_claim_to_a_name_is_decided_although_hello_is_repeated(beat_s: float, lives: bool) -> None:
+    mesh = members(expected=1, beat_s=beat_s)
+    member, _ = join(mesh, "a", "first")
+    now, done = 0.0, mesh.tick(0.0)
+    for turn in range(10):
+        peer = f"second-{turn}".encode()  # each Hello goes over a fresh connection
+        done += mesh.hello(peer, hello("a", "second"))
+        hello_again_at = now + HELLO_AGAIN_S
+        while now < hello_again_at:
+            now += beat_s / 4
+            done += mesh.tick(now)
+            if lives:
+                done += say(mesh, member, beat(member.token), now)
+        if told(done, Refused, peer) or told(done, Welcome, peer):
+            break
+    assert bool(told(done, Refused)) == lives
+    assert bool(told(done, Welcome)) != lives
+    assert now <= 2 * HELLO_AGAIN_S
+
+
+def test_an_assignment_names_the_version_in_force() -> None:
+    mesh = members(expected=1)
+    _, done = join(mesh, "a")
+    (first,) = told(done, Assign)
+    make_ready(mesh)
+    _, done = join(mesh, "b")
+    _, later = join(mesh, "c")  # before the second placement is ready
+    assert (first.placement, first.in_force) == (1, 0)
+    assert {(assign.placement, assign.in_force) for assign in told(done, Assign)} == {(2, 1)}
+    assert {(assign.placement, assign.in_force) for assign in told(later, Assign)} == {(3, 1)}
 
 
 def test_the_same_life_saying_hello_anew_gets_a_new_membership() -> None:
@@ -391,6 +429,19 @@ def test_clients_are_bounded() -> None:
         mesh.hello(str(number).encode(), hello("cli", role="client"))
     assert not mesh.is_client(b"0")
     assert mesh.is_client(b"299")
+
+
+def test_a_client_that_greets_again_stays_and_costs_nobody_a_place() -> None:
+    mesh = members()
+    for number in range(MAX_CLIENTS):
+        mesh.hello(str(number).encode(), hello("cli", role="client"))
+    for peer in (b"1", b"0"):
+        mesh.hello(peer, hello("cli", role="client"))
+    assert all(mesh.is_client(str(number).encode()) for number in range(MAX_CLIENTS))
+    mesh.hello(b"new", hello("cli", role="client"))
+    assert mesh.is_client(b"0")  # these two have shown that they live
+    assert mesh.is_client(b"1")
+    assert not mesh.is_client(b"2")
 
 
 def test_stop_reaches_everybody_and_admits_nobody() -> None:

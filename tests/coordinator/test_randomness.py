@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.randomness import SEED_LIMIT, philox, uniform
+from coordinator.randomness import WORD_LIMIT, philox, uniform
 
-WORDS = st.integers(0, SEED_LIMIT - 1)
-ONES = SEED_LIMIT - 1
+WORDS = st.integers(0, WORD_LIMIT - 1)
+ONES = WORD_LIMIT - 1
 
 KNOWN_ANSWERS = {  # tests/kat_vectors of Random123
     ((0, 0, 0, 0), (0, 0)): "16554d9eca36314c db20fe9d672d0fdc d7e772cee186176b 7e68b68aec7ba23b",
@@ -27,7 +27,7 @@ def test_philox_gives_the_published_answers(
     assert " ".join(f"{word:016x}" for word in philox(*key)) == answer
 
 
-@given(st.integers(1, SEED_LIMIT - 1), WORDS, WORDS)
+@given(st.integers(1, WORD_LIMIT - 1), WORDS, WORDS)
 def test_philox_is_numpys(counter: int, first: int, second: int) -> None:
     theirs = np.random.Philox(key=first | second << 64, counter=counter - 1)  # NumPy counts up before it draws
     assert list(philox((counter, 0, 0, 0), (first, second))) == theirs.random_raw(4).tolist()
@@ -60,7 +60,7 @@ def test_neighbours_have_nothing_in_common() -> None:
     assert abs(np.corrcoef(by_seed[:, :-1].ravel(), by_seed[:, 1:].ravel())[0, 1]) < 0.06
 
 
-@pytest.mark.parametrize(("seed", "position"), [(-1, 0), (SEED_LIMIT, 0), (0, -1), (0, SEED_LIMIT)])
+@pytest.mark.parametrize(("seed", "position"), [(-1, 0), (WORD_LIMIT, 0), (0, -1), (0, WORD_LIMIT)])
 def test_what_does_not_fit_64_bits_is_refused(seed: int, position: int) -> None:
     with pytest.raises(ValueError, match="not in 0"):
         uniform(seed, position)

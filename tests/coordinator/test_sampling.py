@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,10 +14,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from coordinator import sampling as module
-from coordinator.randomness import SEED_LIMIT, uniform
-from coordinator.sampling import Sampling, choose
+from coordinator.randomness import uniform
+from coordinator.requests import sampling_of
+from coordinator.sampling import SEED_LIMIT, Sampling, SamplingError, choose
 from native import exponential
+from protocol.codec import decode, encode
 from protocol.errors import RequestError
+from protocol.messages import Submit
 
 GOLDEN = Path(__file__).parents[1] / "data" / "sampled.json"
 
@@ -258,11 +263,26 @@ def test_numpy_sums_from_the_first_to_the_last() -> None:
         ("repeat_penalty", 0.0, "a finite number over 0"),
         ("repeat_penalty", float("inf"), "a finite number over 0"),
         ("repeat_window", -1, "a whole number from 0"),
-        ("seed", -1, "a whole number from 0 to 18446744073709551615"),
-        ("seed", SEED_LIMIT, "a whole number from 0 to 18446744073709551615"),
+        ("seed", -1, "a whole number from 0 to 9223372036854775807"),
+        ("seed", SEED_LIMIT, "a whole number from 0 to 9223372036854775807"),
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_name(name: str, bad: float, allowed: str) -> None:
     with pytest.raises(RequestError) as caught:
         Sampling(**{name: bad})  # type: ignore[arg-type]
     assert str(caught.value).startswith(f"{name} is {bad}, expected {allowed}")
+
+
+def test_all_settings_out_of_range_are_told_at_once() -> None:
+    with pytest.raises(SamplingError) as caught:
+        Sampling(top_k=-1, top_p=2.0, seed=-3)
+    assert list(caught.value.wrong) == ["top_k", "top_p", "seed"]
+    assert str(caught.value).count("expected") == 3
+
+
+@given(SAMPLINGS)
+@example(Sampling(top_k=sys.maxsize, repeat_window=sys.maxsize, seed=SEED_LIMIT - 1))
+def test_whatever_is_allowed_can_travel(sampling: Sampling) -> None:
+    settings = asdict(sampling)
+    submit = Submit(request="r", prompt_ids=np.zeros(1, np.int32), max_tokens=1, stop_ids=[], **settings)
+    assert sampling_of(cast(Submit, decode([bytes(frame) for frame in encode(submit)]))) == sampling

@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from local_engine import local_engine
+from message_examples import LONGEST_TEXT, examples, largest, with_longest_text
 from scripted_mesh import LIMITS, Clock, ScriptedSocket
 
 import native
@@ -46,6 +47,7 @@ from protocol.messages import (
     Token,
     Welcome,
 )
+from protocol.wire import SMALL_FRAME_BYTES
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
 
@@ -133,9 +135,7 @@ def desk_for(model: Path, *, chunk: int = 64, workers: int = 0) -> Iterator[Desk
     with GgufFile.open(model) as gguf:
         geometry = Geometry.of(gguf)
         layout = ExpertLayout.of(gguf, geometry)
-        terms = Terms(
-            session="5e55", fingerprint="f", geometry=geometry.handshake(), work="ipc://@work", max_entries=1024
-        )
+        terms = Terms(session="5e55", fingerprint="f", geometry=geometry.handshake(), work="ipc://@work")
         clock, control, work = Clock(), ScriptedSocket(), ScriptedSocket()
         members = Members(terms, expected=workers, fresh_token=lambda: "token")
         cluster = Cluster(
@@ -185,6 +185,20 @@ def test_an_answer_is_prefilled_then_tokens_then_finished(desk: Desk, tiny_model
     assert finished.reason == "length"
     tokens = [message for message in heard if isinstance(message, Token)]
     assert ([token.id for token in tokens], tokens[-1].sha256_logits) == reference(tiny_model, 6)
+
+
+def test_the_coordinator_is_busy_since_the_first_of_the_requests_under_way(tiny_model: Path) -> None:
+    with desk_for(tiny_model) as desk:
+        clock = cast(Clock, desk.cluster._clock)
+        for asked_at, busy_since in ((2000.0, 2000.0), (2001.0, 2000.0)):
+            clock.now = asked_at
+            desk.say(submit(request=str(asked_at), max_tokens=20))
+            desk.service.turn()
+            assert desk.cluster.busy_since == busy_since
+        desk.run()
+        clock.now = 3000.0
+        desk.ask()
+        assert desk.cluster.busy_since == 3000.0
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 10])
@@ -262,6 +276,26 @@ def test_a_request_name_in_use_is_refused(desk: Desk) -> None:
     assert isinstance(desk.heard[-1], Finished)
 
 
+@pytest.mark.parametrize("name", ["", "r" * 65, "two\nlines", LONGEST_TEXT])
+def test_a_request_name_that_cannot_be_shown_fails_however_often_it_comes(desk: Desk, name: str) -> None:
+    for _ in range(2):
+        (failed,) = desk.ask(request=name)
+        assert isinstance(failed, RequestFailed)
+        assert failed.request == name
+        assert "expected 1 to 64 printable characters" in failed.reason
+        assert len(failed.reason) < 1000
+    assert desk.answer()[2].reason == "length"
+
+
+def test_the_largest_sound_messages_of_a_client_cost_nobody_an_answer(desk: Desk) -> None:
+    expected = desk.answer()[:2]
+    sound = [*largest(SMALL_FRAME_BYTES), *(longer for one in examples() for longer in with_longest_text(one))]
+    for message in [one for one in sound if not isinstance(one, Stop) for _ in range(2)]:
+        desk.say(message)
+        desk.run()
+    assert desk.answer()[:2] == expected
+
+
 def test_requests_are_bounded(desk: Desk) -> None:
     for number in range(MAX_REQUESTS + 1):
         desk.say(submit(request=str(number), max_tokens=1))
@@ -321,6 +355,19 @@ def test_status_needs_no_hello_and_can_be_sent(desk: Desk) -> None:
     assert report["isa"] == native.isa()
     assert report["local_entries"] > 0
     assert report["layers"]["layers"] > 0
+
+
+def test_a_client_is_told_which_requests_it_has_under_way(desk: Desk) -> None:
+    desk.client(b"one")
+    desk.client(b"two")
+    for peer, request in ((b"one", "a"), (b"one", "b"), (b"two", "c")):
+        desk.say(submit(request=request), peer)
+    desk.service.turn()
+    for peer, yours in ((b"one", ["a", "b"]), (b"two", ["c"])):
+        del desk.heard[:]
+        desk.say(AskStatus(), peer)
+        desk.service.turn()
+        assert [one.report["yours"] for one in desk.heard if isinstance(one, Status)] == [yours]
 
 
 def test_finished_counts_its_own_lifetime(desk: Desk) -> None:

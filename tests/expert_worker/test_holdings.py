@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from expert_worker.holdings import MAX_VERSIONS, Holdings, prepare
+from expert_worker.holdings import Holdings, prepare
 from protocol.errors import ExpertError
 from protocol.messages import U8, Assign, AssignFailed, AssignProgress, AssignReady
 
@@ -32,66 +34,66 @@ class Preparer:
             raise ExpertError(layer, 1, "the disk is gone")
 
 
-def test_using_a_version_forgets_the_older_ones_only() -> None:
+def test_the_version_in_force_outlives_any_number_of_assignments() -> None:
     holdings = Holdings()
-    for version in (1, 2, 3):
-        holdings.add(version, held((0, version)))
-    assert holdings.use(7) is None
-    two = holdings.use(2)
-    assert two is not None
-    assert two[0].tolist() == [0, 0, 1, 0]
-    assert holdings.use(1) is None
-    assert holdings.use(3) is not None
-    assert holdings.use(2) is None
+    for version in range(2, 100):
+        holdings.add(Assign(placement=version, in_force=2, held=held((0, version % 4))))
+    in_force, latest = holdings.get(2), holdings.get(99)
+    assert in_force is not None
+    assert latest is not None
+    assert in_force[0].tolist() == [0, 0, 1, 0]
+    assert latest[0].tolist() == [0, 0, 0, 1]
 
 
-def test_versions_that_are_never_used_do_not_pile_up() -> None:
-    holdings = Holdings()
-    for version in range(100):
-        holdings.add(version, held())
-    assert holdings.use(99 - MAX_VERSIONS) is None
-    assert holdings.use(100 - MAX_VERSIONS) is not None
+@given(st.lists(st.booleans(), max_size=30))
+def test_what_the_coordinator_may_name_is_known_and_nothing_else(switched: list[bool]) -> None:
+    holdings, in_force = Holdings(), 0
+    for version, switches in enumerate(switched, start=1):
+        holdings.add(Assign(placement=version, in_force=in_force, held=held()))
+        known = {one for one in range(version + 1) if holdings.get(one) is not None}
+        assert known == {in_force, version} - {0}
+        in_force = version if switches else in_force
 
 
 def test_preparing_reports_each_layer_and_then_the_end() -> None:
     holdings, bank = Holdings(), Preparer()
     assigned = held((0, 1), (2, 0), (2, 3))
-    steps = prepare(Assign(placement=5, held=assigned), SHAPE, bank, holdings)
+    steps = prepare(Assign(placement=5, in_force=0, held=assigned), SHAPE, bank, holdings)
     first = next(steps)
     assert isinstance(first, AssignProgress)
     assert (first.placement, first.done, first.total) == (5, 1, 3)
     assert bank.asked == [(0, [1])]
-    assert holdings.use(5) is None
+    assert holdings.get(5) is None
     *progress, last = steps
     assert [message.done for message in progress if isinstance(message, AssignProgress)] == [2, 3]
     assert isinstance(last, AssignReady)
     assert (last.placement, last.experts) == (5, 3)
     assert bank.asked == [(0, [1]), (1, []), (2, [0, 3])]
-    assert holdings.use(5) is not None
+    assert holdings.get(5) is not None
 
 
 def test_a_version_is_known_before_it_is_reported_ready() -> None:
     holdings = Holdings()
-    for message in prepare(Assign(placement=5, held=held()), SHAPE, Preparer(), holdings):
+    for message in prepare(Assign(placement=5, in_force=0, held=held()), SHAPE, Preparer(), holdings):
         if isinstance(message, AssignReady):
-            assert holdings.use(5) is not None
+            assert holdings.get(5) is not None
 
 
 @pytest.mark.parametrize("shape", [(2, 4), (3, 5), (0, 0), (4, 3)])
 def test_a_set_for_another_model_is_refused_with_both_shapes(shape: tuple[int, int]) -> None:
     holdings, bank = Holdings(), Preparer()
-    [only] = prepare(Assign(placement=5, held=np.zeros(shape, np.uint8)), SHAPE, bank, holdings)
+    [only] = prepare(Assign(placement=5, in_force=0, held=np.zeros(shape, np.uint8)), SHAPE, bank, holdings)
     assert isinstance(only, AssignFailed)
     assert str(shape) in only.reason
     assert str(SHAPE) in only.reason
     assert not bank.asked
-    assert holdings.use(5) is None
+    assert holdings.get(5) is None
 
 
 def test_a_failure_ends_it_with_the_reason() -> None:
     holdings, bank = Holdings(), Preparer(fails_in=1)
-    *_, last = prepare(Assign(placement=5, held=held()), SHAPE, bank, holdings)
+    *_, last = prepare(Assign(placement=5, in_force=0, held=held()), SHAPE, bank, holdings)
     assert isinstance(last, AssignFailed)
     assert last.reason == "layer 1, expert 1: the disk is gone"
     assert len(bank.asked) == 2
-    assert holdings.use(5) is None
+    assert holdings.get(5) is None

@@ -16,7 +16,7 @@ from expert_worker import serve as serve_module
 from expert_worker.holdings import Holdings
 from expert_worker.serve import Desk, Leave, Orders, Progress, compute
 from protocol.errors import ExpertError
-from protocol.messages import BeatSeen, Message, OpenWork, SayHello, Stop, Sums, WorkFailed
+from protocol.messages import Assign, BeatSeen, Message, OpenWork, SayHello, Stop, Sums, WorkFailed
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -72,7 +72,7 @@ class Loop:
     def desk(self, endpoint: str = "w1", session: str = "s1", token: str = "t1", placement: int = 1) -> QueueLine:
         """Give it a desk that holds everything under one placement, and wait until it has taken it."""
         holdings = Holdings()
-        holdings.add(placement, np.ones((2, 4), np.uint8))
+        holdings.add(Assign(placement=placement, in_force=0, held=np.ones((2, 4), np.uint8)))
         line = self.lines.setdefault(endpoint, QueueLine())
         self.orders.give(Desk(session=session, token=token, work=endpoint, holdings=holdings))
         opened = line.told()
@@ -146,11 +146,23 @@ def test_any_other_exception_ends_the_loop(loop: Loop) -> None:
     assert line.closed
 
 
-def test_an_unknown_placement_fails_and_older_ones_are_forgotten(loop: Loop) -> None:
+def test_an_unknown_placement_fails(loop: Loop) -> None:
     line = loop.desk(placement=3)
     for placement, kind in ((2, WorkFailed), (4, WorkFailed), (3, Sums)):
         line.tell(run_experts(placement=placement))
         assert isinstance(answer_of(line), kind)
+
+
+def test_a_new_desk_has_answered_nothing_yet(loop: Loop) -> None:
+    line, done = loop.desk(), loop.progress
+    line.tell(run_experts(step=5))
+    answer_of(line)
+    assert (done.step, done.layer) == (5, 1)
+    second = loop.desk("w2", session="s2")  # another life of the coordinator numbers its steps anew
+    assert (done.step, done.layer, done.calls) == (-1, -1, 1)
+    second.tell(run_experts(session="s2", step=0, layer=0))
+    answer_of(second)
+    assert (done.step, done.layer, done.calls) == (0, 0, 2)
 
 
 def test_what_is_no_work_of_this_session_is_dropped_and_counted(loop: Loop) -> None:

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
+from coordinator import client, hello, launcher, main
 from expert_worker import control, membership, serve
 from protocol import codec, endpoints, messages, wire
 from protocol import fields as field_module
@@ -88,9 +89,14 @@ def test_who_says_it_and_what_answers_it_is_what_the_class_says(kind: str) -> No
 
 def test_bounds_are_those_of_the_code() -> None:
     for name, value, _ in table(section("Framing and bounds")):
-        owners = [module for module in (codec, field_module, messages) if hasattr(module, name)]
+        owners = [module for module in (codec, field_module, messages, wire) if hasattr(module, name)]
         assert owners, name
         assert str(getattr(owners[0], name)) == value, name
+
+
+def test_names_are_as_long_as_the_code_allows() -> None:
+    assert f"have {hello.MAX_NAME} printable characters at most" in section("Framing and bounds")
+    assert f"fresh, 1 to {hello.MAX_NAME} printable characters" in section("Submit", level=3)
 
 
 def test_queues_and_skips_are_those_of_the_code() -> None:
@@ -100,7 +106,7 @@ def test_queues_and_skips_are_those_of_the_code() -> None:
     assert endpoints.check_endpoint("ipc://@name")
 
 
-def test_a_workers_deadlines_are_those_of_the_code() -> None:
+def test_deadlines_are_those_of_the_code() -> None:
     stated = {(who, what): how_long for who, what, how_long, _ in table(section("Deadlines"))}
     in_code = {
         ("worker", "Welcome or Refused"): membership.HELLO_AGAIN_S,
@@ -108,6 +114,12 @@ def test_a_workers_deadlines_are_those_of_the_code() -> None:
         ("worker", "work"): serve.OPEN_AGAIN_S,
         ("worker, after Stop", "the RunExperts in hand"): control.LEAVE_S,
         ("worker, leaving", "its last messages to be sent"): serve.FLUSH_S,
+        ("coordinator, after Stop", "Stopped of every worker"): main.STOP_S,
+        ("coordinator, leaving", "its last messages to be sent"): main.FLUSH_S,
+        ("client", "news of its request"): client.PROBE_S,
+        ("client", "news of its request, or that it is under way"): client.SILENCE_S,
+        ("launcher", "the end of all, once it has sent SIGTERM to the coordinator"): launcher.ASKED_S,
+        ("launcher", "the end of what is left"): launcher.TERM_S,
     }
     assert {key: stated[key] for key in in_code} == {key: f"{seconds:g} s" for key, seconds in in_code.items()}
 

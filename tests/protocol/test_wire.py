@@ -14,11 +14,11 @@ import pytest
 import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from message_examples import examples, hello, run_experts, same, sums
+from message_examples import examples, hello, run_experts, same, submit, sums
 
-from protocol import codec, wire
-from protocol.errors import ConfigError
-from protocol.messages import BeatSeen, Message, OpenWork, SayHello, Stop
+from protocol import codec, fields, wire
+from protocol.errors import ConfigError, ProtocolError
+from protocol.messages import Assign, BeatSeen, Message, OpenWork, SayHello, Stop
 from protocol.wire import Bound, Dialled, wait
 
 pytestmark = pytest.mark.timeout(60)
@@ -32,13 +32,13 @@ def fresh_endpoint() -> str:
 
 @pytest.fixture
 def bound() -> Iterator[Bound]:
-    with Bound(fresh_endpoint()) as bound:
+    with Bound(fresh_endpoint(), max_frame_bytes=codec.MAX_FRAME_BYTES) as bound:
         yield bound
 
 
 @pytest.fixture
 def dialled(bound: Bound) -> Iterator[Dialled]:
-    with Dialled(bound.endpoint) as dialled:
+    with Dialled(bound.endpoint, max_frame_bytes=codec.MAX_FRAME_BYTES) as dialled:
         yield dialled
 
 
@@ -138,7 +138,7 @@ def test_wait_tells_which_are_ready(bound: Bound, dialled: Dialled, peer: bytes)
 
 
 def test_flushing_close_delivers_what_was_sent_last(bound: Bound) -> None:
-    dialled = Dialled(bound.endpoint)
+    dialled = Dialled(bound.endpoint, max_frame_bytes=codec.MAX_FRAME_BYTES)
     last_words = [sums(rows=400, width=2048), Stop()]  # 5 MB do not fit the socket's buffer
     for message in last_words:
         dialled.send(message)
@@ -235,17 +235,48 @@ def test_frames_beyond_any_message_are_not_kept(bound: Bound, stranger: zmq.Sock
     assert bound.dropped == 1
 
 
-def test_a_frame_that_is_too_long_closes_that_connection_only(
-    bound: Bound, dialled: Dialled, peer: bytes, stranger: zmq.Socket[bytes]
-) -> None:
-    stranger.send(b"hi")
-    stranger.send(bytes(codec.MAX_FRAME_BYTES + 1))
-    assert bound.receive(0.2) is None
-    assert bound.dropped == 1  # "hi"; the long one never got here
-    assert dialled.send(Stop())
-    received = bound.receive(WITHIN_S)
-    assert received is not None
-    assert received[0] == peer
+@pytest.mark.parametrize("longest", [wire.SMALL_FRAME_BYTES, codec.MAX_FRAME_BYTES])
+def test_a_frame_that_is_too_long_closes_that_connection_only(longest: int) -> None:
+    with (
+        Bound(fresh_endpoint(), max_frame_bytes=longest) as bound,
+        Dialled(bound.endpoint) as dialled,
+        zmq.Context() as context,
+        context.socket(zmq.DEALER) as stranger,
+    ):
+        stranger.linger = 0
+        stranger.connect(bound.endpoint)
+        stranger.send(b"hi")
+        stranger.send(bytes(longest))
+        stranger.send(bytes(longest + 1))
+        assert bound.receive(0.2) is None
+        assert bound.dropped == 2  # the too long one never got here
+        assert dialled.send(Stop())
+        received = bound.receive(WITHIN_S)
+        assert received is not None
+        assert isinstance(received[1], Stop)
+
+
+def test_a_frame_that_the_other_side_would_not_take_is_not_sent() -> None:
+    with Bound(fresh_endpoint()) as bound, Dialled(bound.endpoint) as dialled:
+        fits = submit(prompt_ids=np.zeros(wire.SMALL_FRAME_BYTES // 4, np.int32))
+        assert dialled.send(fits)
+        received = bound.receive(WITHIN_S)
+        assert received is not None
+        assert same(received[1], fits)
+        too_long = submit(prompt_ids=np.zeros(wire.SMALL_FRAME_BYTES // 4 + 1, np.int32))
+        with pytest.raises(ProtocolError, match="Submit: a frame of 1048580 bytes, 1048576 at most expected here"):
+            dialled.send(too_long)
+        with pytest.raises(ProtocolError, match="1048576 at most"):
+            bound.send(received[0], too_long)
+
+
+def test_the_largest_assignment_and_the_longest_prompt_fit_a_small_frame() -> None:
+    longest: list[Message] = [
+        Assign(placement=1, in_force=0, held=np.ones((48, 512), np.uint8)),
+        submit(prompt_ids=np.zeros(1 << 17, np.int32), stop_ids=[2**40] * fields.MAX_ITEMS),
+    ]
+    for message in longest:
+        assert max(map(len, codec.encode(message))) <= wire.SMALL_FRAME_BYTES
 
 
 def test_strangers_that_do_not_speak_zeromq_are_closed() -> None:

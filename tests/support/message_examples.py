@@ -9,11 +9,12 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protocol.fields import TABLES
+from protocol.fields import MAX_ITEMS, MAX_TEXT_BYTES, TABLES
 from protocol.messages import (
     F32,
     MAX_BEAT_S,
     MAX_ENTRIES_PER_ROW,
+    MAX_ROWS,
     MIN_BEAT_S,
     PROTOCOL,
     Any_,
@@ -64,7 +65,7 @@ def hello(**changes: Any) -> Hello:
 
 def welcome(**changes: Any) -> Welcome:
     """The answer to `hello`."""
-    made = Welcome(session="s1", token="t1", work="ipc://@work", beat_s=0.5, max_rows=8, max_entries=32)
+    made = Welcome(session="s1", token="t1", work="ipc://@work", beat_s=0.5)
     return replace(made, **changes)
 
 
@@ -77,7 +78,6 @@ def run_experts(rows: int = 1, experts: tuple[int, ...] = (0, 2), width: int = 6
         step=3,
         layer=1,
         attempt=0,
-        budget_ms=1000,
         codes=np.broadcast_to((row + 1).astype(np.int8)[:, None], (rows, width)).copy(),
         scales=np.full((rows, width // 32), 0.5, np.float32),
         values=np.empty((0, 0), np.float32),
@@ -145,7 +145,7 @@ def examples() -> list[Message]:
         welcome(),
         Refused(mismatches=[["protocol", "2", "1"]]),
         SayHello(),
-        Assign(placement=1, held=np.eye(3, dtype=np.uint8)),
+        Assign(placement=1, in_force=0, held=np.eye(3, dtype=np.uint8)),
         AssignProgress(placement=1, done=1, total=2),
         AssignReady(placement=1, experts=3),
         AssignFailed(placement=1, reason="no room"),
@@ -171,6 +171,44 @@ def examples() -> list[Message]:
         AskStatus(),
         Status(report=report),
     ]
+
+
+LONGEST_TEXT = "\N{BRAIN}" * (MAX_TEXT_BYTES // 4)
+
+
+def largest(frame_bytes: int) -> list[Message]:
+    """One sound message of every class, as large as it may be: texts, lists, numbers; arrays that fill their frame."""
+    most = 2**63 - 1
+    by_annotation: dict[str, Any] = {
+        "int": most,
+        "str": LONGEST_TEXT,
+        "list[int]": [most] * MAX_ITEMS,
+        "dict[str, int]": {str(key): most for key in range(MAX_ITEMS)},
+        "dict[str, Any]": dict.fromkeys(map(str, range(13)), LONGEST_TEXT),  # more of them are no header
+        "list[list[str]]": [[LONGEST_TEXT] * 3] * 5,
+    }
+    row, none = np.arange(MAX_ROWS, dtype=np.int32), np.empty((0, 0), np.float32)
+    arrays: dict[type[Message], dict[str, Any]] = {
+        RunExperts: {"values": np.ones((MAX_ROWS, frame_bytes // 4 // MAX_ROWS), np.float32), "row": row}
+        | {"codes": np.empty((0, 0), np.int8), "scales": none},
+        Sums: {"sum_row": row, "sum48": np.empty((0, 0, 6), np.uint8)}
+        | {"sum64": np.full((MAX_ROWS, frame_bytes // 8 // MAX_ROWS), most)},
+        Submit: {"prompt_ids": np.full(frame_bytes // 4, 2**31 - 1, np.int32)},
+        Assign: {"held": np.ones((1024, frame_bytes // 1024), np.uint8)},
+    }
+    made = []
+    for example in {type(one): one for one in examples()}.values():
+        plain = {one.name: by_annotation[one.type] for one in fields(example) if one.type in by_annotation}
+        if isinstance(example, Hello):
+            plain["protocol"] = PROTOCOL
+        made.append(replace(example, **plain, **arrays.get(type(example), {})))
+    return made
+
+
+def with_longest_text(message: Message) -> list[Message]:
+    """The same message with one of its texts as long as it may be, for each of its texts."""
+    texts = [one.name for one in fields(message) if one.type == "str"]
+    return [replace(message, **{name: LONGEST_TEXT}) for name in texts]
 
 
 def same(one: object, other: object) -> bool:
@@ -244,7 +282,9 @@ def _any_message(cls: type[Any]) -> st.SearchStrategy[Message]:
     special: dict[type[Any], st.SearchStrategy[Any]] = {
         RunExperts: _run_experts(),
         Sums: _sums(),
-        Assign: st.builds(lambda size: Assign(placement=1, held=np.eye(size, dtype=np.uint8)), st.integers(0, 9)),
+        Assign: st.builds(
+            lambda size: Assign(placement=2, in_force=1, held=np.eye(size, dtype=np.uint8)), st.integers(0, 9)
+        ),
         AssignProgress: st.builds(lambda done: AssignProgress(placement=1, done=done, total=9), st.integers(0, 9)),
         Welcome: st.builds(welcome, session=TEXTS, work=TEXTS, beat_s=st.floats(MIN_BEAT_S, MAX_BEAT_S)),
         Hello: st.builds(hello, name=TEXTS, pid=INTEGERS, geometry=_BY_ANNOTATION["dict[str, int]"]),

@@ -18,7 +18,7 @@ import numpy as np
 import expert_worker.main
 from protocol.codec import encode
 from protocol.messages import Message, Sums
-from protocol.wire import Dialled
+from protocol.wire import SMALL_FRAME_BYTES, Dialled
 
 LATE_S = 0.8
 """More than the deadline that tests set."""
@@ -29,8 +29,8 @@ Problem = Callable[["ProblemLine", Sums], None]
 class ProblemLine(Dialled):
     """A work connection with a problem."""
 
-    def __init__(self, endpoint: str) -> None:
-        super().__init__(endpoint)
+    def __init__(self, endpoint: str, *, max_frame_bytes: int = SMALL_FRAME_BYTES) -> None:
+        super().__init__(endpoint, max_frame_bytes=max_frame_bytes)
         kinds, every = os.environ["EXPERTMESH_TEST_PROBLEM"].split()
         self._problems = itertools.cycle([PROBLEMS[kind] for kind in kinds.split(",")])
         self._every = int(every)

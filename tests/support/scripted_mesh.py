@@ -20,6 +20,7 @@ from coordinator.deadlines import CallLimits
 from coordinator.dispatch import ATTEND_S, MeshExperts
 from coordinator.hello import Terms
 from coordinator.members import Members
+from protocol.codec import encode
 from protocol.errors import ExpertError
 from protocol.messages import (
     F32,
@@ -44,7 +45,6 @@ TERMS = Terms(
     fingerprint="0123456789abcdef",
     geometry={"layers": LAYERS, "experts": EXPERTS, "width": WIDTH, "expert_width": 32},
     work="ipc://@work",
-    max_entries=1024,
 )
 
 LIMITS = CallLimits(floor_s=0.3, first_s=1.0)
@@ -70,6 +70,7 @@ class ScriptedSocket:
         self.sent: list[tuple[bytes, Message]] = []
 
     def send(self, peer: bytes, message: Message) -> bool:
+        encode(message)  # raises for what no socket can send
         if peer not in self.peers:
             return False
         self.sent.append((peer, message))

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from protocol.codec import MAX_FRAME_BYTES
 from protocol.messages import Assign, AssignReady, Beat, BeatSeen, Hello, Message, OpenWork, Welcome
 from protocol.wire import Bound, Dialled, wait
 
@@ -27,7 +28,8 @@ class ScriptedCoordinator:
 
     def __init__(self, name: str = "") -> None:
         self.name = name or f"expertmesh-test-{uuid.uuid4().hex}"
-        self.control, self.work = Bound(f"ipc://@{self.name}"), Bound(f"ipc://@{self.name}-work")
+        self.control = Bound(f"ipc://@{self.name}")
+        self.work = Bound(f"ipc://@{self.name}-work", max_frame_bytes=MAX_FRAME_BYTES)
         self.control_peer = self.work_peer = b""
         self.stranger = b""
         """Whoever sent the latest beat."""
@@ -80,7 +82,7 @@ class ScriptedCoordinator:
             "work": self.work.endpoint,
             "beat_s": 0.05,
         } | changes
-        self.say(Welcome(max_rows=512, max_entries=4096, **terms))
+        self.say(Welcome(**terms))
         while self.hear(self.work, OpenWork, worker).token != terms["token"]:
             pass
         return hello
@@ -88,7 +90,7 @@ class ScriptedCoordinator:
     def assign_all(self, worker: WorkerProcess, hello: Hello, placement: int = 1) -> AssignReady:
         """Every expert of the worker's model."""
         shape = hello.geometry["layers"], hello.geometry["experts"]
-        self.say(Assign(placement=placement, held=np.ones(shape, np.uint8)))
+        self.say(Assign(placement=placement, in_force=0, held=np.ones(shape, np.uint8)))
         return self.hear(self.control, AssignReady, worker)
 
     def close(self) -> None:

@@ -1,0 +1,13 @@
+"""Words for people: numbers with their nouns, and texts of others so that a terminal shows and does not obey them."""
+
+from __future__ import annotations
+
+
+def counted(number: int, noun: str) -> str:
+    """For example 1 worker, 2 workers."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def harmless(text: object) -> str:
+    """The text in one line, with what cannot be printed as escapes."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))

@@ -1,0 +1,45 @@
+"""What only one launcher of this machine may have at a time: a core for its workers, an endpoint for its cluster.
+
+A lease is an abstract socket with the thing's name: only one process can have it, and the kernel takes it back when
+that process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from coordinator.probe import somebody_listens
+from protocol.endpoints import check_endpoint
+from protocol.errors import ConfigError
+
+
+def take_lease(name: str) -> socket.socket | None:
+    """The lease of that name, to be closed when it is not needed any more; None if another process has it."""
+    lease = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        lease.bind(f"\0expertmesh-{name}")
+    except OSError:
+        lease.close()
+        return None
+    return lease
+
+
+@contextmanager
+def endpoint_leased(endpoint: str) -> Iterator[None]:
+    """Within the block no other launcher starts a cluster at `endpoint`; ConfigError if one has, or somebody listens.
+
+    A look at the port alone would not do: a coordinator that is starting, or starting again, does not listen yet, and
+    the workers of two launchers would join whichever is there first.
+    """
+    mark = hashlib.sha256(check_endpoint(endpoint).encode()).hexdigest()[:32]  # abstract names are short
+    lease = take_lease(f"endpoint-{mark}")
+    try:
+        if lease is None or somebody_listens(endpoint):
+            raise ConfigError(f"{endpoint} is in use already: is this cluster up?")
+        yield
+    finally:
+        if lease is not None:
+            lease.close()

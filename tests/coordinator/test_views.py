@@ -1,0 +1,92 @@
+"""What people see of answers and clusters, whatever workers are called."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.cli.answer_view import AnswerView
+from coordinator.cli.cluster_view import LiveView, PlainView
+from coordinator.config import ClusterConfig, WorkerGroup
+from coordinator.supervisor import Role
+
+NAMES = ["[/b]", "[bold]loud", ":skull:", "\x1b[31mred", "a\nb", "\u202eback"]
+
+
+def worker(name: str) -> dict[str, Any]:
+    counts = {"pid": 7, "experts": 3, "calls": 4, "entries": 5, "busy_s": 0.5, "wait_s": 0.25}
+    return {"name": name, "state": "ready", "beat_age_s": 0.1, "resident_bytes": 2**21, **counts}
+
+
+def answer_report(**changes: Any) -> dict[str, Any]:
+    report = {"prompt_ids": [1], "ids": [2, 3], "prompt_tps": 10.0, "decode_tps": None, "finish_reason": "length"}
+    digests = {"sha256_ids": "a" * 64, "sha256_logits": "b" * 64}
+    return {**report, **digests, "isa": "avx2", "threads": 2, "local_entries": 1, "workers": [], **changes}
+
+
+def cluster_report(*names: str) -> dict[str, Any]:
+    counts = {"step": 1, "requests": 0, "isa": "avx2", "local_entries": 0, "late_replies": 0}
+    return {"state": "ready", "workers": [worker(name) for name in names], **counts}
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
+
+
+def shown(name: str) -> str:
+    return re.sub(r"[^ -~]", lambda letter: ascii(letter[0])[1:-1], name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answers_workers_are_shown_by_name(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with AnswerView(show_text=True) as view:
+        view.tell(f"{name} is lost")
+        view.report(answer_report(workers=[worker(name)], isa=name))
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0] == f"{shown(name)} is lost"
+    assert lines[3] == f"kernels  {shown(name)}, threads: 2"
+    assert lines[-1].startswith(f"{shown(name)} ")
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_clusters_workers_are_shown_by_name(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    config = ClusterConfig(model=Path(f"/{name}.gguf"), workers=(WorkerGroup(name="w"),))
+    for kind in (PlainView, LiveView):
+        with kind(config) as view:
+            view.tell(f"{name} is lost")
+            view.show([Role(name=name, pid=7)], cluster_report(name))
+        output = capfd.readouterr().out
+        assert f"{shown(name)} is lost" in output
+        assert output.count(shown(name)) >= 2
+        assert all(line.isprintable() for line in output.splitlines())
+
+
+def test_lines_end_where_their_words_do(capfd: pytest.CaptureFixture[str]) -> None:
+    with AnswerView(show_text=True) as view:
+        view.report(answer_report(workers=[worker("a"), worker("longer")]))
+    assert all(line == line.rstrip() for line in capfd.readouterr().err.splitlines())
+
+
+def test_one_is_not_several(capfd: pytest.CaptureFixture[str]) -> None:
+    with PlainView(ClusterConfig(model=Path("m"), workers=(WorkerGroup(name="w"),))) as view:
+        view.show([], cluster_report("w"))
+    with AnswerView(show_text=True) as answer_view:
+        answer_view.report(answer_report())
+    output, errors = capfd.readouterr()
+    assert "and 1 worker\n" in output
+    assert "1 worker holds experts (w 3)" in output
+    assert "1 token," in errors
+    assert "1 expert entry " in errors
+
+
+@pytest.mark.parametrize(("text", "end"), [("amid", "amid\n"), ("a line\n", "a line\n")])
+def test_what_ends_an_answer_early_ends_its_line(text: str, end: str, capfd: pytest.CaptureFixture[str]) -> None:
+    view = AnswerView(show_text=True)
+    with view:
+        view.text(text)
+    assert capfd.readouterr().out == end
