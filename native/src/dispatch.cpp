@@ -32,10 +32,16 @@ std::vector<const Kernels *> runnable() {
     return found;
 }
 
+const Kernels *find_kernels(const std::string &isa) {
+    for (const Kernels *k : runnable())
+        if (k->name == isa) return k;
+    return nullptr;
+}
+
 std::atomic<const Kernels *> in_use{nullptr};
 
 void use(const std::string &name) {
-    const Kernels *k = find_kernels(name.c_str());
+    const Kernels *k = find_kernels(name);
     if (!k) {
         std::string have;
         for (const Kernels *r : runnable()) have += std::string(have.empty() ? "" : ", ") + r->name;
@@ -45,12 +51,6 @@ void use(const std::string &name) {
 }
 
 } // namespace
-
-const Kernels *find_kernels(const char *isa) {
-    for (const Kernels *k : runnable())
-        if (std::string(k->name) == isa) return k;
-    return nullptr;
-}
 
 const Kernels &kernels() { return *in_use.load(std::memory_order_relaxed); }
 

@@ -36,8 +36,7 @@ struct Kernels {
     void (*merge)(float keep, float *o, float take, const float *block, int n); // o = fma(block, take, o * keep)
 };
 
-const Kernels &kernels();                     // the table in use
-const Kernels *find_kernels(const char *isa); // null if unknown or not runnable here
+const Kernels &kernels(); // the table in use
 
 extern const Kernels SCALAR_KERNELS;
 #ifdef EXPERTMESH_X86

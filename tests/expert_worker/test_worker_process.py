@@ -248,10 +248,10 @@ def test_a_worker_dies_with_its_parent_and_does_not_start_without(
 ) -> None:
     assert start("--parent", "1").ends() == (0, "")
     script = (
-        "import subprocess, sys, os, time\n"
+        "import signal, subprocess, sys, os\n"
         "child = subprocess.Popen([*sys.argv[1:], '--parent', str(os.getpid())])\n"
         "print(child.pid, flush=True)\n"
-        "time.sleep(60)\n"
+        "signal.pause()\n"
     )
     command = [sys.executable, "-P", "-m", "expert_worker.main", "--connect", coordinator.control.endpoint]
     parent = subprocess.Popen(
