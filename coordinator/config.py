@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.cores import usable_cores
-from coordinator.toml_reader import Read, Reader, file_beside, later, one_of, only, shown, text, whole
+from coordinator.toml_reader import Read, Reader, later, model_beside, one_of, only, shown, text, whole
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
 
@@ -61,7 +61,7 @@ class WorkerGroup:
     threads: int = 1
     """Threads of the kernels of each."""
     model_path: Path | None = None
-    """The file that they map, if it is not the coordinator's own."""
+    """The model that they map, if it is not at the coordinator's path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class ClusterConfig:
 def read_config(path: Path) -> ClusterConfig:
     """The cluster that the TOML file at `path` states; ConfigError with one line for each thing that is wrong."""
     reader = Reader(path)
-    model_file = file_beside(path.parent)
+    model_file = model_beside(path.parent)
     reader.sections({"model": True, "coordinator": False, "workers": False}, refused=LATER_SECTIONS)
     model = reader.table("model", {"path": model_file}, required=("path",))
     coordinator = reader.table("coordinator", COORDINATOR_KEYS)

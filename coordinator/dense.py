@@ -15,8 +15,8 @@ from coordinator.rope import inverse_frequencies
 from coordinator.weights import DenseWeights
 from coordinator.window import Window
 from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
 from protocol.messages import F32, I32, I64
+from protocol.model import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,11 +71,11 @@ class Step:
 class DenseModel:
     """The dense weights at work. Not for two threads at once: the buffers are shared by all steps."""
 
-    def __init__(self, gguf: GgufFile, geometry: Geometry, pool: native.Pool, max_rows: int) -> None:
-        """ModelError if the file lacks a dense tensor, or one has another shape or a type that no kernel runs."""
-        self._geometry = geometry
+    def __init__(self, model: Model, pool: native.Pool, max_rows: int) -> None:
+        """ModelError if the model lacks a dense tensor, or one has another shape or a type that no kernel runs."""
+        geometry = self._geometry = model.geometry
         self._pool = pool
-        self._weights = DenseWeights.of(gguf, geometry)
+        self._weights = DenseWeights.of(model)
         self._frequencies = inverse_frequencies(geometry.rope_base, geometry.head_dim)
         self._buffers = Activations.of(geometry, max_rows)
 

@@ -17,11 +17,10 @@ import native
 from coordinator.dense import DenseModel
 from coordinator.sequence import TokenSequence
 from coordinator.window import Chunk, Window, check_ids
+from expert_worker.bank import WatchedFiles
 from protocol.errors import ConfigError, RequestError
-from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
-from protocol.layout import ExpertLayout
 from protocol.messages import F32, I32, I64, MAX_ROWS
+from protocol.model import Model
 
 __all__ = ["Chunk", "Engine", "ExpertRunner", "RowError", "TokenSequence"]
 
@@ -56,32 +55,29 @@ class Engine:
 
     def __init__(
         self,
-        gguf: GgufFile,
-        geometry: Geometry,
-        layout: ExpertLayout,
+        model: Model,
         experts: ExpertRunner,
         pool: native.Pool,
         kv: str = "f16",
     ) -> None:
-        """`kv` is one of KV_TYPES. `gguf` stays open for as long as the engine.
+        """`kv` is one of KV_TYPES. `model` stays open for as long as the engine.
 
         ModelError if the dense tensors do not fit the geometry, or have a type that no kernel runs.
         """
         if kv not in KV_TYPES:
             raise ConfigError(f"the type of cached keys and values is {kv!r}, expected {' or '.join(KV_TYPES)}")
-        self._geometry = geometry
-        self._layout = layout
+        self._geometry = model.geometry
+        self._layout = model.layout
         self._experts = experts
         self._kv = kv
-        self._dense = DenseModel(gguf, geometry, pool, MAX_ROWS)
-        self._file = gguf.file
-        self._watch = native.Watch(gguf.file.data)
+        self._dense = DenseModel(model, pool, MAX_ROWS)
+        self._watched = WatchedFiles(file.file for file in model.files.files)
         self.steps = 0
         """Steps begun so far: the number of the next one."""
 
     def close(self) -> None:
-        """No longer survive changes of the file. May be called again."""
-        self._watch.close()
+        """No longer survive changes of the files. May be called again."""
+        self._watched.close()
 
     def __enter__(self) -> Self:
         return self
@@ -125,10 +121,10 @@ class Engine:
         number, self.steps = self.steps, self.steps + 1
         try:
             logits = self._compute(number, window)
-        except Exception:
-            self._check_file()  # explains whatever went wrong better than its consequence does
+        except Exception as error:
+            self._check_files(error)  # a changed file explains whatever went wrong better than its consequence does
             raise
-        self._check_file()
+        self._check_files()
         for chunk in window.chunks:
             chunk.sequence.advance(chunk.ids, number)
         return np.split(logits, np.cumsum([len(chunk.wanted()) for chunk in window.chunks[:-1]], dtype=np.intp))
@@ -147,15 +143,11 @@ class Engine:
         with _rows_named("the head", window, wanted):
             return self._dense.logits(step, wanted)
 
-    def _check_file(self) -> None:
-        """RequestError if the mapped file is not what it was: its weights may have been read as zeros."""
-        changed = self._file.changed()
-        if changed is None and (offset := self._watch.fault()) >= 0:
-            changed = f"its bytes at offset {offset} cannot be read"
-        if changed is not None:
-            raise RequestError(
-                f"model file {self._file.path} changed while in use: {changed}; start again with it whole"
-            )
+    def _check_files(self, error: Exception | None = None) -> None:
+        """RequestError if a mapped file is not what it was, unless `error` says so: its weights may have been zeros."""
+        problem = self._watched.problem()
+        if problem is not None and problem not in str(error):
+            raise RequestError(f"{problem}; start again with it whole")
 
 
 @contextmanager

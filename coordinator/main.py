@@ -38,11 +38,8 @@ from coordinator.service import Service
 from expert_worker.bank import ExpertBank
 from protocol.codec import MAX_FRAME_BYTES
 from protocol.errors import ConfigError, ExpertmeshError
-from protocol.fingerprint import fingerprint
-from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
-from protocol.layout import ExpertLayout
 from protocol.messages import MAX_BEAT_S, MAX_ROWS, MIN_BEAT_S
+from protocol.model import Model
 from protocol.wire import Bound, wait
 
 log = logging.getLogger(__name__)
@@ -77,7 +74,7 @@ def _tell(reason: str, code: int) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="coordinator", description=__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("--model", type=Path, required=True, help="the GGUF file")
+    add("--model", type=Path, required=True, help="the GGUF model: a file, one of its files, or their folder")
     add("--listen", required=True, help="control endpoint; work takes the next port, or the name with -work")
     add("--workers", type=_number(int, 0, 256), default=0, help="how many to wait for before the first step")
     add("--threads", type=_number(int, 1, 1024), default=1)
@@ -106,13 +103,11 @@ def _run(options: argparse.Namespace) -> None:
         control = stack.enter_context(Bound(options.listen))
         work = stack.enter_context(Bound(work_endpoint(options.listen), max_frame_bytes=MAX_FRAME_BYTES))
         log.info("listening on %s", control.endpoint)
-        gguf = stack.enter_context(GgufFile.open(options.model))
-        geometry = Geometry.of(gguf)
-        layout = ExpertLayout.of(gguf, geometry)
+        model = stack.enter_context(Model.open(options.model))
         terms = Terms(
             session=secrets.token_hex(8),
-            fingerprint=fingerprint(gguf, layout),
-            geometry=geometry.handshake(),
+            fingerprint=model.fingerprint,
+            geometry=model.geometry.handshake(),
             work=work.endpoint,
             beat_s=options.beat_s,
         )
@@ -127,9 +122,9 @@ def _run(options: argparse.Namespace) -> None:
         )
         _stop_on_signals(cluster)
         pool = native.Pool(options.threads)
-        bank = stack.enter_context(ExpertBank(gguf, layout, pool))
-        experts = MeshExperts(cluster, bank, layout)
-        engine = Engine(gguf, geometry, layout, experts, pool, kv=options.kv)
+        bank = stack.enter_context(ExpertBank(model, pool))
+        experts = MeshExperts(cluster, bank, model.layout)
+        engine = Engine(model, experts, pool, kv=options.kv)
         stack.callback(engine.close)
         service = Service(cluster, engine, experts, chunk=options.chunk, threads=options.threads)
         gc.freeze()  # what is there now stays: collections in the step loop need not look at it

@@ -15,7 +15,7 @@ from coordinator.pretokenizers import pre_tokenizer
 from coordinator.special_tokens import control_ids, stop_ids
 from coordinator.vocabulary import TokenType, Vocabulary
 from protocol.errors import ModelError, RequestError
-from protocol.gguf import GgufFile
+from protocol.gguf_metadata import Metadata
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +43,9 @@ class Tokenizer:
         self._end = _named(vocabulary, "eos") if vocabulary.add_eos else []
 
     @classmethod
-    def of(cls, gguf: GgufFile) -> Tokenizer:
+    def of(cls, metadata: Metadata) -> Tokenizer:
         """The tokenizer of an open model file. ModelError if it is unsound or of an unsupported kind."""
-        return cls(Vocabulary.of(gguf))
+        return cls(Vocabulary.of(metadata))
 
     def encode(self, text: str, parse_special: bool = True) -> list[int]:
         """Token ids of a text, between the BOS and EOS tokens where the file says to add them.

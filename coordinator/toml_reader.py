@@ -71,15 +71,16 @@ def later(value: Any) -> Any:
     raise ValueError(f"this is {NOT_YET}; take it out")
 
 
-def file_beside(folder: Path) -> Read:
-    """A file that can be read; a relative path starts at `folder`."""
+def model_beside(folder: Path) -> Read:
+    """A file that can be read, or a folder; a relative path starts at `folder`."""
 
     def read(value: Any) -> Path:
         if not isinstance(value, str) or not value:
-            raise ValueError(f"the path of a file is expected, found {shown(value)}")
+            raise ValueError(f"the path of a model is expected, found {shown(value)}")
         path = folder / Path(value).expanduser()
         try:
-            path.open("rb").close()
+            if not path.is_dir():
+                path.open("rb").close()
         except OSError as error:
             raise ValueError(f"{path}: {error.strerror}") from None
         return path.resolve()

@@ -10,7 +10,7 @@ from enum import IntEnum
 import numpy as np
 
 from protocol.errors import ModelError
-from protocol.gguf import GgufFile
+from protocol.gguf_metadata import Metadata
 from protocol.gguf_strings import StringArray
 
 log = logging.getLogger(__name__)
@@ -71,54 +71,54 @@ class Vocabulary:
                 )
 
     @classmethod
-    def of(cls, gguf: GgufFile) -> Vocabulary:
+    def of(cls, metadata: Metadata) -> Vocabulary:
         """Read it from the file's metadata. ModelError if the tokenizer is of another kind, or anything is amiss."""
-        source, model = str(gguf.path), gguf.text(_PREFIX + "model")
+        source, model = str(metadata.path), metadata.text(_PREFIX + "model")
         if model != MODEL:
             raise ModelError(
                 f"{source}: tokenizer model {model!r} (key '{_PREFIX}model') is not supported, "
                 f"expected {MODEL!r} (byte-level BPE)"
             )
-        tokens = _strings(gguf, "tokens")
-        named = {name: gguf.integer(f"{_PREFIX}{name}_token_id", None) for name in _NAMED}
+        tokens = _strings(metadata, "tokens")
+        named = {name: metadata.integer(f"{_PREFIX}{name}_token_id", None) for name in _NAMED}
         return cls(
             source=source,
             # an empty text could be found anywhere
             tokens=tuple(text or f"[EMPTY_{id}]" for id, text in enumerate(tokens)),
-            types=_types(gguf, len(tokens)),
-            merges=_strings(gguf, "merges"),
-            pre=_pre(gguf),
+            types=_types(metadata, len(tokens)),
+            merges=_strings(metadata, "merges"),
+            pre=_pre(metadata),
             named={name: id for name, id in named.items() if id is not None},
-            add_bos=gguf.flag(_PREFIX + "add_bos_token", None),
-            add_eos=gguf.flag(_PREFIX + "add_eos_token", False),
+            add_bos=metadata.flag(_PREFIX + "add_bos_token", None),
+            add_eos=metadata.flag(_PREFIX + "add_eos_token", False),
         )
 
 
-def _strings(gguf: GgufFile, name: str) -> tuple[str, ...]:
-    found = gguf.metadata.get(_PREFIX + name)
+def _strings(metadata: Metadata, name: str) -> tuple[str, ...]:
+    found = metadata.get(_PREFIX + name)
     if not isinstance(found, StringArray):
         what = "is missing" if found is None else "is not an array of strings"
-        raise ModelError(f"{gguf.path}: key '{_PREFIX}{name}' {what}")
+        raise ModelError(f"{metadata.path}: key '{_PREFIX}{name}' {what}")
     return tuple(found)
 
 
-def _types(gguf: GgufFile, count: int) -> bytes:
+def _types(metadata: Metadata, count: int) -> bytes:
     """One byte for each token; a file without types has normal tokens only."""
-    found = gguf.metadata.get(_PREFIX + "token_type")
+    found = metadata.get(_PREFIX + "token_type")
     if found is None:
         return bytes([TokenType.NORMAL]) * count
     if not isinstance(found, np.ndarray) or not np.issubdtype(found.dtype, np.integer):
-        raise ModelError(f"{gguf.path}: key '{_PREFIX}token_type' is not an array of integers")
+        raise ModelError(f"{metadata.path}: key '{_PREFIX}token_type' is not an array of integers")
     return np.clip(found, 0, 255).astype(np.uint8).tobytes()  # what is clipped is no type either way
 
 
-def _pre(gguf: GgufFile) -> str:
-    found = gguf.text(_PREFIX + "pre", None)
+def _pre(metadata: Metadata) -> str:
+    found = metadata.text(_PREFIX + "pre", None)
     if found is None:
         log.warning(
             "%s does not say how its tokenizer cuts words (key '%spre'): 'default' is assumed, as llama.cpp does; "
             "a newer conversion of the model may write better text",
-            gguf.path,
+            metadata.path,
             _PREFIX,
         )
     return found or "default"

@@ -1,4 +1,4 @@
-"""The dense weights of a qwen3moe file: everything but its experts, used where it lies."""
+"""The dense weights of a qwen3moe model: everything but its experts, used where it lies."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 import native
-from protocol.geometry import EMBEDDING, HEAD, Geometry
-from protocol.gguf import GgufFile
+from protocol.geometry import EMBEDDING, HEAD
 from protocol.layout import check_dense
 from protocol.messages import F32
+from protocol.model import Model
+from protocol.shards import ModelFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,24 +39,25 @@ class DenseWeights:
     head: native.Weights  # vocabulary x width
 
     @classmethod
-    def of(cls, gguf: GgufFile, geometry: Geometry) -> DenseWeights:
+    def of(cls, model: Model) -> DenseWeights:
         """ModelError unless every dense tensor is there, fits the geometry and has a type that the kernels run."""
-        check_dense(gguf, geometry)
-        embedding = _matrix(gguf, EMBEDDING)
+        files, geometry = model.files, model.geometry
+        check_dense(files, geometry)
+        embedding = _matrix(files, EMBEDDING)
         return cls(
             embedding=embedding,
-            layers=tuple(_layer(gguf, index) for index in range(geometry.layers)),
-            output_norm=_vector(gguf, "output_norm.weight"),
-            head=embedding if geometry.tied_head else _matrix(gguf, HEAD),
+            layers=tuple(_layer(files, index) for index in range(geometry.layers)),
+            output_norm=_vector(files, "output_norm.weight"),
+            head=embedding if geometry.tied_head else _matrix(files, HEAD),
         )
 
 
-def _layer(gguf: GgufFile, index: int) -> LayerWeights:
+def _layer(files: ModelFiles, index: int) -> LayerWeights:
     def vector(role: str) -> F32:
-        return _vector(gguf, f"blk.{index}.{role}.weight")
+        return _vector(files, f"blk.{index}.{role}.weight")
 
     def matrix(role: str) -> native.Weights:
-        return _matrix(gguf, f"blk.{index}.{role}.weight")
+        return _matrix(files, f"blk.{index}.{role}.weight")
 
     return LayerWeights(
         attention_norm=vector("attn_norm"),
@@ -70,14 +72,14 @@ def _layer(gguf: GgufFile, index: int) -> LayerWeights:
     )
 
 
-def _matrix(gguf: GgufFile, name: str) -> native.Weights:
+def _matrix(files: ModelFiles, name: str) -> native.Weights:
     """A view of the tensor, whose file must stay mapped."""
-    info = gguf.tensor(name)
+    info = files.tensor(name)
     columns, rows = info.shape
-    return native.Weights(gguf.tensor_data(name), int(info.type), 1, rows, columns)
+    return native.Weights(info.data, int(info.type), 1, rows, columns)
 
 
-def _vector(gguf: GgufFile, name: str) -> F32:
+def _vector(files: ModelFiles, name: str) -> F32:
     """A copy of the tensor, read past the mapping: a file that shrank meanwhile is a ModelError."""
-    info = gguf.tensor(name)
-    return np.frombuffer(gguf.file.read(info.offset, info.bytes), "<f4").astype(np.float32)
+    info = files.tensor(name)
+    return np.frombuffer(info.file.read(info.offset, info.bytes), "<f4").astype(np.float32)

@@ -5,6 +5,7 @@ Knows no sockets and no placement; the coordinator's local holder is this same c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 import native
 from expert_worker.warming import will_need
 from protocol.errors import ExpertError
-from protocol.gguf import GgufFile
-from protocol.layout import ExpertLayout, LayerExperts, RoleTensor
-from protocol.messages import F32, I8, I32, I64, U8
+from protocol.layout import LayerExperts, RoleTensor
+from protocol.mapped import MappedFile
+from protocol.messages import F32, I8, I32, I64
+from protocol.model import Model
 
 
 class _Matrices(NamedTuple):
@@ -27,17 +29,40 @@ class _Matrices(NamedTuple):
     down: native.Weights
 
 
-class ExpertBank:
-    """All experts of one model file, computed where they lie."""
+class WatchedFiles:
+    """Mapped files that others may shrink: their lost pages read as zeros, and `problem` tells (rule R13)."""
 
-    def __init__(self, gguf: GgufFile, layout: ExpertLayout, pool: native.Pool) -> None:
-        """`gguf` stays open for as long as the bank is used."""
-        self.layout = layout
-        self._file = gguf.file
+    def __init__(self, files: Iterable[MappedFile]) -> None:
+        """The files stay open for as long as they are watched."""
+        self._files = {file.path.name: (file, native.Watch(file.data)) for file in files}
+
+    def problem(self, name: str | None = None) -> str | None:
+        """What became of the file `name` (of any, if None) since it was opened, in a sentence; None if nothing did."""
+        for file, watch in self._files.values() if name is None else (self._files[name],):
+            reason = file.changed()
+            if reason is None and (offset := watch.fault()) >= 0:
+                reason = f"its bytes at offset {offset} cannot be read"
+            if reason is not None:
+                return f"model file {file.path} changed while in use: {reason}"
+        return None
+
+    def close(self) -> None:
+        """No longer survive changes of the files. May be called again."""
+        for _, watch in self._files.values():
+            watch.close()
+
+
+class ExpertBank:
+    """All experts of one model, computed where they lie."""
+
+    def __init__(self, model: Model, pool: native.Pool) -> None:
+        """`model` stays open for as long as the bank is used."""
+        self.layout = model.layout
         self._pool = pool
-        self._data = gguf.file.data
-        self._watch = native.Watch(self._data)
-        self._layers = tuple(self._matrices(layer) for layer in layout.layers)
+        self._data = {file.path.name: file.file.data for file in model.files.files}
+        self._watched = WatchedFiles(file.file for file in model.files.files)
+        self._layers = tuple(self._matrices(layer) for layer in model.layout.layers)
+        self._files = tuple({role.file for role in layer.roles} for layer in model.layout.layers)
 
     def rows(self, layer: int, codes: I8, scales: F32, values: F32) -> native.Rows:
         """Activations for the kernels: from `codes` (n, width) and `scales` (n, width / 32), or `values` (n, width).
@@ -97,11 +122,11 @@ class ExpertBank:
         for role in self._layer(layer).roles:
             for expert in experts.tolist():
                 start = role.offset + expert * role.expert_bytes
-                will_need(self._data[start : start + role.expert_bytes])
+                will_need(self._data[role.file][start : start + role.expert_bytes])
 
     def close(self) -> None:
-        """No longer survive changes of the file. May be called again."""
-        self._watch.close()
+        """No longer survive changes of the files. May be called again."""
+        self._watched.close()
 
     def __enter__(self) -> Self:
         return self
@@ -114,7 +139,7 @@ class ExpertBank:
 
     def _weights(self, role: RoleTensor) -> native.Weights:
         experts = self.layout.experts
-        data: U8 = self._data[role.offset : role.offset + role.expert_bytes * experts]
+        data = self._data[role.file][role.offset : role.offset + role.expert_bytes * experts]
         return native.Weights(data, int(role.type), experts, role.rows, role.columns)
 
     def _layer(self, layer: int) -> LayerExperts:
@@ -130,12 +155,9 @@ class ExpertBank:
 
     def _check_file(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
         """What was computed from a file that is not the one we opened is worth nothing, however finite it looks."""
-        fault = self._watch.fault()
-        reason = self._file.changed()
-        if fault >= 0 and reason is None:
-            reason = f"a page at offset {fault} could not be read"
-        if reason is not None:
-            raise ExpertError(layer, int(experts[0]) if len(experts) else -1, f"{self._file.path}: {reason}")
+        for name in self._files[layer]:
+            if problem := self._watched.problem(name):
+                raise ExpertError(layer, int(experts[0]) if len(experts) else -1, problem)
 
 
 def _blamed(error: native.EntryRangeError | native.NonFiniteError, entry_expert: I32) -> int:

@@ -34,11 +34,8 @@ from expert_worker.membership import Membership
 from expert_worker.serve import Leave, Orders, Progress, compute
 from protocol.codec import MAX_FRAME_BYTES
 from protocol.errors import ExpertmeshError
-from protocol.fingerprint import fingerprint
-from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
-from protocol.layout import ExpertLayout
 from protocol.messages import PROTOCOL, Hello
+from protocol.model import Model
 from protocol.wire import Dialled, check_endpoint
 
 log = logging.getLogger(__name__)
@@ -71,11 +68,10 @@ def _work(options: argparse.Namespace) -> Leave:
     endpoint = check_endpoint(options.connect, dial=True)
     orders, progress = Orders(), Progress()
     _leave_on_signals(orders)
-    with GgufFile.open(options.model) as gguf:
-        geometry = Geometry.of(gguf)
-        layout = ExpertLayout.of(gguf, geometry)
-        hello = _hello(options, fingerprint(gguf, layout), geometry)
-        with ExpertBank(gguf, layout, native.Pool(options.threads)) as bank:
+    with Model.open(options.model) as model:
+        geometry = model.geometry
+        hello = _hello(options, model)
+        with ExpertBank(model, native.Pool(options.threads)) as bank:
             control = Control(
                 Membership(hello, orphan_s=options.orphan_s, now=time.monotonic()),
                 dial=lambda: Dialled(endpoint),
@@ -100,7 +96,7 @@ def _dial_work(endpoint: str) -> Dialled:
     return Dialled(endpoint, max_frame_bytes=MAX_FRAME_BYTES)
 
 
-def _hello(options: argparse.Namespace, model: str, geometry: Geometry) -> Hello:
+def _hello(options: argparse.Namespace, model: Model) -> Hello:
     return Hello(
         protocol=PROTOCOL,
         role="worker",
@@ -108,8 +104,8 @@ def _hello(options: argparse.Namespace, model: str, geometry: Geometry) -> Hello
         incarnation=secrets.token_hex(8),
         pid=os.getpid(),
         host=socket.gethostname(),
-        fingerprint=model,
-        geometry=geometry.handshake(),
+        fingerprint=model.fingerprint,
+        geometry=model.geometry.handshake(),
         isa=native.isa(),
         threads=options.threads,
     )
@@ -127,7 +123,9 @@ def _leave_on_signals(orders: Orders) -> None:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="expert_worker", description="Hold experts and compute them.")
     parser.add_argument("--connect", required=True, metavar="ENDPOINT", help="where the coordinator listens")
-    parser.add_argument("--model", required=True, metavar="FILE", help="the GGUF model file")
+    parser.add_argument(
+        "--model", required=True, metavar="FILE", help="the GGUF model: a file, one of its files, or their folder"
+    )
     parser.add_argument("--name", default=f"{socket.gethostname()}-{os.getpid()}", help="what people call this worker")
     parser.add_argument("--threads", type=_thread_count, default=1, metavar="N", help="threads of the kernels")
     parser.add_argument(

@@ -1,6 +1,6 @@
 """A short name for a model's bytes, the same on every host, compared in the first message between processes.
 
-It covers the layout completely and the file by its name, its size and three samples: cheap enough for every start, and
+It covers the layout completely and each file by name, size and three samples: cheap enough for every start, and
 other weights behind the same layout are noticed. A change outside of the samples is not.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Protocol
 
-from protocol.gguf import GgufFile
 from protocol.layout import ExpertLayout
 from protocol.mapped import MappedFile
+from protocol.shards import ModelFiles
 
 DOMAIN = "expertmesh model 1"
 """Changes whenever the same file would get another fingerprint."""
@@ -23,15 +23,16 @@ class _Hash(Protocol):
     def update(self, data: bytes, /) -> None: ...
 
 
-def fingerprint(gguf: GgufFile, layout: ExpertLayout) -> str:
-    """16 hex digits. Reads 192 KiB of the file; ModelError if that fails.
+def fingerprint(files: ModelFiles, layout: ExpertLayout) -> str:
+    """16 hex digits. Reads 192 KiB of each file; ModelError if that fails.
 
     Integers are hashed as 8 bytes little-endian, strings as their length and UTF-8.
     """
     state = blake2b(digest_size=8)
     _text(state, DOMAIN)
     _layout(state, layout)
-    _file(state, gguf.file)
+    for each in files.files:
+        _file(state, each.file)
     return state.hexdigest()
 
 

@@ -10,10 +10,10 @@ from typing import Any, Self
 import numpy as np
 
 from protocol.errors import ModelError
-from protocol.gguf import GgufFile
 from protocol.gguf_header import shorten
 from protocol.gguf_strings import StringArray
 from protocol.messages import MAX_ENTRIES_PER_ROW
+from protocol.shards import ModelFiles
 
 ARCHITECTURES = ("qwen3moe",)
 """What can be computed."""
@@ -53,11 +53,10 @@ class Geometry:
     """Whether the embedding serves as the head too."""
 
     @classmethod
-    def of(cls, gguf: GgufFile) -> Self:
+    def of(cls, files: ModelFiles) -> Self:
         """Read and check. ModelError names the key, what was found and what was expected."""
-        _refuse_unless_trivial(gguf, "split.count", (0, 1))  # first: what else is missing lies in the other files
-        _refuse_unless_trivial(gguf, "general.type", ("model",))
-        keys = _Keys(gguf)
+        _refuse_unless_trivial(files, "general.type", ("model",))
+        keys = _Keys(files)
         width, heads = keys.size("embedding_length"), keys.size("attention.head_count")
         geometry = cls(
             architecture=keys.architecture,
@@ -69,16 +68,16 @@ class Geometry:
             experts=keys.size("expert_count"),
             experts_used=keys.size("expert_used_count"),
             expert_width=keys.size("expert_feed_forward_length"),
-            vocabulary=_vocabulary(gguf),
+            vocabulary=_vocabulary(files),
             context=keys.size("context_length"),
             rope_base=keys.positive("rope.freq_base", 10_000.0),
             norm_eps=keys.positive("attention.layer_norm_rms_epsilon"),
             normalise_weights=True,
-            tied_head=HEAD not in gguf.tensors,
+            tied_head=HEAD not in files.tensors,
         )
-        geometry._check(gguf)
+        geometry._check(files)
         for name, trivial in _trivial(geometry).items():
-            _refuse_unless_trivial(gguf, f"{keys.architecture}.{name}", trivial)
+            _refuse_unless_trivial(files, f"{keys.architecture}.{name}", trivial)
         return geometry
 
     def handshake(self) -> dict[str, int]:
@@ -90,7 +89,7 @@ class Geometry:
             "expert_width": self.expert_width,
         }
 
-    def _check(self, gguf: GgufFile) -> None:
+    def _check(self, files: ModelFiles) -> None:
         for wrong, problem in (
             (self.experts_used > self.experts, f"{self.experts_used} experts used of {self.experts}"),
             (
@@ -100,10 +99,10 @@ class Geometry:
             (self.heads % self.kv_heads, f"{self.heads} heads are no multiple of {self.kv_heads} key-value heads"),
             (self.head_dim % 2, f"a head of {self.head_dim} columns, expected an even number"),
             # Each layer has tensors of its own: bounds everything that is built per layer from here on.
-            (self.layers > len(gguf.tensors), f"{self.layers} layers stated, but only {len(gguf.tensors)} tensors"),
+            (self.layers > len(files.tensors), f"{self.layers} layers stated, but only {len(files.tensors)} tensors"),
         ):
             if wrong:
-                raise ModelError(f"{gguf.path}: {problem}")
+                raise ModelError(f"{files.path}: {problem}")
 
 
 def _trivial(geometry: Geometry) -> Mapping[str, tuple[Any, ...]]:
@@ -146,51 +145,51 @@ def _trivial(geometry: Geometry) -> Mapping[str, tuple[Any, ...]]:
 class _Keys:
     """The metadata of one supported architecture."""
 
-    def __init__(self, gguf: GgufFile) -> None:
-        self._gguf = gguf
-        self.architecture = gguf.text("general.architecture")
+    def __init__(self, files: ModelFiles) -> None:
+        self._files = files
+        self.architecture = files.metadata.text("general.architecture")
         if self.architecture not in ARCHITECTURES:
             raise ModelError(
-                f"{gguf.path}: architecture {shorten(self.architecture)} is not supported; "
+                f"{files.path}: architecture {shorten(self.architecture)} is not supported; "
                 f"supported: {', '.join(ARCHITECTURES)}"
             )
 
     def size(self, name: str, default: int | None = None) -> int:
         """An integer of at least 1. A default of 0 is none: what it was derived from makes no sense."""
         key = f"{self.architecture}.{name}"
-        if default and key not in self._gguf.metadata:
+        if default and key not in self._files.metadata:
             return default
-        found = self._gguf.integer(key)
+        found = self._files.metadata.integer(key)
         if not 1 <= found <= _MAX_NUMBER:
-            raise ModelError(f"{self._gguf.path}: {key!r} is {found}, expected 1 to {_MAX_NUMBER}")
+            raise ModelError(f"{self._files.path}: {key!r} is {found}, expected 1 to {_MAX_NUMBER}")
         return found
 
     def positive(self, name: str, default: float | None = None) -> float:
         key = f"{self.architecture}.{name}"
-        if default is not None and key not in self._gguf.metadata:
+        if default is not None and key not in self._files.metadata:
             return default
-        found = self._gguf.number(key)
+        found = self._files.metadata.number(key)
         if not (math.isfinite(found) and found > 0):
-            raise ModelError(f"{self._gguf.path}: {key!r} is {found}, expected a number above 0")
+            raise ModelError(f"{self._files.path}: {key!r} is {found}, expected a number above 0")
         return found
 
 
-def _refuse_unless_trivial(gguf: GgufFile, key: str, trivial: tuple[Any, ...]) -> None:
-    found = gguf.metadata.get(key)
+def _refuse_unless_trivial(files: ModelFiles, key: str, trivial: tuple[Any, ...]) -> None:
+    found = files.metadata.get(key)
     scalar = isinstance(found, (bool, int, float, str))
     if found is None or (scalar and found in trivial):
         return
     value = (shorten(found) if isinstance(found, str) else found) if scalar else "an array"
     expected = f"expected {' or '.join(map(str, trivial))}" if trivial else "expected none"
-    raise ModelError(f"{gguf.path}: {key!r} is {value}, which is not supported yet; {expected}")
+    raise ModelError(f"{files.path}: {key!r} is {value}, which is not supported yet; {expected}")
 
 
-def _vocabulary(gguf: GgufFile) -> int:
+def _vocabulary(files: ModelFiles) -> int:
     """Rows of the embedding, the same as the tokenizer's tokens where the file has them."""
-    shape = gguf.tensor(EMBEDDING).shape
+    shape = files.tensor(EMBEDDING).shape
     if len(shape) != 2:
-        raise ModelError(f"{gguf.path}: tensor {EMBEDDING!r} has shape {shape}, expected (width, vocabulary)")
-    tokens = gguf.metadata.get("tokenizer.ggml.tokens")
+        raise ModelError(f"{files.path}: tensor {EMBEDDING!r} has shape {shape}, expected (width, vocabulary)")
+    tokens = files.metadata.get("tokenizer.ggml.tokens")
     if isinstance(tokens, StringArray) and len(tokens) != shape[1]:
-        raise ModelError(f"{gguf.path}: {len(tokens)} tokens, but tensor {EMBEDDING!r} has {shape[1]} rows")
+        raise ModelError(f"{files.path}: {len(tokens)} tokens, but tensor {EMBEDDING!r} has {shape[1]} rows")
     return shape[1]

@@ -8,9 +8,10 @@ from typing import Self
 
 from protocol.errors import ModelError
 from protocol.geometry import EMBEDDING, HEAD, Geometry
-from protocol.gguf import GgufFile, TensorInfo
+from protocol.gguf import TensorInfo
 from protocol.gguf_header import shorten
 from protocol.quant_types import RUNNABLE, TensorType, runnable_names
+from protocol.shards import ModelFiles
 
 ROLES = ("gate", "up", "down")
 """The three matrices of an expert, in the order in which they are checked and hashed."""
@@ -30,23 +31,25 @@ class RoleTensor:
     rows: int
     columns: int
 
-    def check(self, gguf: GgufFile, experts: int) -> None:
-        """ModelError unless `gguf` has the tensor exactly as stated here, for `experts` experts and inside the file."""
-        found = gguf.tensor(self.tensor)
-        where = f"{gguf.path}: tensor {self.tensor!r}"
+    def check(self, files: ModelFiles, experts: int) -> None:
+        """ModelError unless `files` has the tensor exactly as stated here, for `experts` experts, inside its file."""
+        found = files.tensor(self.tensor)
+        where = f"{found.file.path}: tensor {self.tensor!r}"
         if found.type != self.type:
             raise ModelError(f"{where} has type {found.type.name}, expected {self.type.name}")
-        _check_shape(gguf, found, (self.columns, self.rows, experts))
+        _check_shape(found, (self.columns, self.rows, experts))
         if found.bytes != self.expert_bytes * experts:
             raise ModelError(
                 f"{where} has {found.bytes} bytes, expected {self.expert_bytes * experts} "
                 f"({self.expert_bytes} for each of {experts} experts)"
             )
+        if found.file.path.name != self.file:
+            raise ModelError(f"{where} is here, expected in {self.file!r}")
         if found.offset != self.offset:
             raise ModelError(f"{where} starts at {found.offset}, expected {self.offset}")
-        if found.offset + found.bytes > gguf.file.size:
+        if found.offset + found.bytes > found.file.size:
             raise ModelError(
-                f"{where} ends at {found.offset + found.bytes}, expected at most {gguf.file.size}, the file's size: "
+                f"{where} ends at {found.offset + found.bytes}, expected at most {found.file.size}, the file's size: "
                 "was it truncated?"
             )
 
@@ -88,20 +91,20 @@ class ExpertLayout:
     """Rows of gate and up, columns of down."""
 
     @classmethod
-    def of(cls, gguf: GgufFile, geometry: Geometry) -> Self:
+    def of(cls, files: ModelFiles, geometry: Geometry) -> Self:
         """Find all experts. ModelError names tensor, file and both values if one is missing or cannot be computed."""
         layers = tuple(
-            LayerExperts(**{role: _role_tensor(gguf, geometry, layer, role) for role in ROLES})
+            LayerExperts(**{role: _role_tensor(files, geometry, layer, role) for role in ROLES})
             for layer in range(geometry.layers)
         )
         layout = cls(layers=layers, experts=geometry.experts, width=geometry.width, expert_width=geometry.expert_width)
-        layout.check(gguf)
+        layout.check(files)
         return layout
 
-    def check(self, gguf: GgufFile) -> None:
-        """ModelError for the first tensor of `gguf` that differs from this layout: another model, or damaged."""
+    def check(self, files: ModelFiles) -> None:
+        """ModelError for the first tensor of `files` that differs from this layout: another model, or damaged."""
         for role in self.role_tensors():
-            role.check(gguf, self.experts)
+            role.check(files, self.experts)
 
     def role_tensors(self) -> Iterator[RoleTensor]:
         """Layer by layer: gate, up, down."""
@@ -152,34 +155,40 @@ def dense_tensors(geometry: Geometry) -> tuple[DenseTensor, ...]:
     return tuple(DenseTensor(name=name, shape=shape) for name, shape in shapes.items())
 
 
-def check_dense(gguf: GgufFile, geometry: Geometry) -> None:
+def check_dense(files: ModelFiles, geometry: Geometry) -> None:
     """ModelError unless every dense tensor is there, of its shape and a computable type, and no tensor is left over."""
     dense = dense_tensors(geometry)
     for expected in dense:
-        found = gguf.tensor(expected.name)
-        _check_shape(gguf, found, expected.shape)
+        found = files.tensor(expected.name)
+        _check_shape(found, expected.shape)
         if len(expected.shape) > 1:
-            _check_runnable(gguf, found)
+            _check_runnable(found)
         elif found.type != TensorType.F32:
-            raise ModelError(f"{gguf.path}: tensor {found.name!r} has type {found.type.name}, expected F32")
+            raise ModelError(f"{found.file.path}: tensor {found.name!r} has type {found.type.name}, expected F32")
     experts = {expert_tensor(layer, role) for layer in range(geometry.layers) for role in ROLES}
-    if left_over := sorted(gguf.tensors.keys() - experts - {tensor.name for tensor in dense}):
+    if left_over := sorted(files.tensors.keys() - experts - {tensor.name for tensor in dense}):
         raise ModelError(
-            f"{gguf.path}: tensor {shorten(left_over[0])} is not supported yet for {geometry.architecture}; "
-            f"{len(left_over)} such tensors found, expected none"
+            f"{files.tensor(left_over[0]).file.path}: tensor {shorten(left_over[0])} is not supported yet for "
+            f"{geometry.architecture}; {len(left_over)} such tensors found, expected none"
         )
 
 
-def _role_tensor(gguf: GgufFile, geometry: Geometry, layer: int, role: str) -> RoleTensor:
-    found = gguf.tensor(expert_tensor(layer, role))
-    _check_runnable(gguf, found)
+def _role_tensor(files: ModelFiles, geometry: Geometry, layer: int, role: str) -> RoleTensor:
+    name, one_each = expert_tensor(layer, role), f"blk.{layer}.ffn_{role}.0.weight"
+    if name not in files.tensors and one_each in files.tensors:
+        raise ModelError(
+            f"{files.tensor(one_each).file.path}: tensor {one_each!r} has one expert alone, as old files do; expected "
+            f"{name!r} with all of them: convert the original model again"
+        )
+    found = files.tensor(name)
+    _check_runnable(found)
     columns, rows = geometry.width, geometry.expert_width
     if role == "down":
         columns, rows = rows, columns
-    _check_shape(gguf, found, (columns, rows, geometry.experts))
+    _check_shape(found, (columns, rows, geometry.experts))
     return RoleTensor(
         tensor=found.name,
-        file=gguf.path.name,
+        file=found.file.path.name,
         offset=found.offset,
         expert_bytes=found.type.row_bytes(columns) * rows,
         type=found.type,
@@ -188,16 +197,16 @@ def _role_tensor(gguf: GgufFile, geometry: Geometry, layer: int, role: str) -> R
     )
 
 
-def _check_runnable(gguf: GgufFile, found: TensorInfo) -> None:
+def _check_runnable(found: TensorInfo) -> None:
     if found.type not in RUNNABLE:
         raise ModelError(
-            f"{gguf.path}: tensor {found.name!r} has type {found.type.name}, which is not supported yet; "
+            f"{found.file.path}: tensor {found.name!r} has type {found.type.name}, which is not supported yet; "
             f"supported: {runnable_names()}"
         )
 
 
-def _check_shape(gguf: GgufFile, found: TensorInfo, expected: tuple[int, ...]) -> None:
+def _check_shape(found: TensorInfo, expected: tuple[int, ...]) -> None:
     if found.shape != expected:
         raise ModelError(
-            f"{gguf.path}: tensor {found.name!r} has shape {found.shape}, expected {expected} (columns first)"
+            f"{found.file.path}: tensor {found.name!r} has shape {found.shape}, expected {expected} (columns first)"
         )

@@ -6,6 +6,7 @@ import contextlib
 import mmap
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -67,6 +68,16 @@ class MappedFile:
         if len(found) != count:
             raise ModelError(f"{self.path}: {len(found)} bytes at offset {offset}, expected {count}: was it truncated?")
         return found
+
+    def holes(self) -> Iterator[tuple[int, int]]:
+        """Start and end of each part that was never written and reads as zeros, where the file system tells."""
+        position = 0
+        with contextlib.suppress(OSError):  # it does not, or there is nothing but a hole up to the end
+            while (start := os.lseek(self._descriptor, position, os.SEEK_HOLE)) < self.size:
+                position = self.size
+                with contextlib.suppress(OSError):
+                    position = os.lseek(self._descriptor, start, os.SEEK_DATA)
+                yield start, position
 
     def changed(self) -> str | None:
         """What differs from the moment of opening, in words, or None.

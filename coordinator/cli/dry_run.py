@@ -9,10 +9,7 @@ from coordinator.config import ClusterConfig
 from coordinator.cores import usable_cores
 from coordinator.launch_plan import plan_here
 from protocol.errors import ConfigError
-from protocol.fingerprint import fingerprint
-from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
-from protocol.layout import ExpertLayout
+from protocol.model import Model
 
 
 def show_plan(config: ClusterConfig) -> None:
@@ -25,5 +22,5 @@ def show_plan(config: ClusterConfig) -> None:
 
 
 def _fingerprint(model: Path) -> str:
-    with GgufFile.open(model) as gguf:
-        return fingerprint(gguf, ExpertLayout.of(gguf, Geometry.of(gguf)))
+    with Model.open(model) as opened:
+        return opened.fingerprint

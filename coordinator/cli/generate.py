@@ -10,6 +10,7 @@ import click
 
 from coordinator.cli.ids import parse_ids
 from coordinator.cli.output import put
+from coordinator.cli.paths import CONFIG, MODEL, MODEL_HELP
 from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, default_threads, read_config
 from coordinator.demo import demo_model
 from coordinator.interrupts import Interrupts
@@ -20,8 +21,6 @@ from protocol.errors import ConfigError, RequestError
 if TYPE_CHECKING:
     from coordinator.question import Question
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 
 @click.command("generate")
 @click.argument("prompt", required=False)
@@ -29,9 +28,9 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--prompt-file", type=click.Path(path_type=Path, allow_dash=True), help="Read the prompt from a UTF-8 file."
 )
 @click.option("--prompt-ids", metavar="1,2,3", help="The prompt as token ids.")
-@click.option("--model", type=FILE, help="The GGUF model file.  [default: the demo model]")
+@click.option("--model", type=MODEL, help=f"{MODEL_HELP}  [default: the demo model]")
 @click.option(
-    "--config", type=FILE, help="Ask the cluster of this file: the one that is up, or one for this answer alone."
+    "--config", type=CONFIG, help="Ask the cluster of this file: the one that is up, or one for this answer alone."
 )
 @click.option("--workers", type=click.IntRange(0, MAX_WORKERS), help="Local workers, for this answer.  [default: 0]")
 @click.option(

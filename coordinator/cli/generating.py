@@ -37,16 +37,12 @@ def _ask(
         from coordinator.cli.answer_view import AnswerView
         from coordinator.client import Client, watch_nothing
         from coordinator.tokenizer import Tokenizer
-        from protocol.fingerprint import fingerprint
-        from protocol.geometry import Geometry
-        from protocol.gguf import GgufFile
-        from protocol.layout import ExpertLayout
+        from protocol.model import Model
 
-    with GgufFile.open(config.model) as gguf, AnswerView(show_text=not as_json) as view:
-        geometry = Geometry.of(gguf)
-        mark = fingerprint(gguf, ExpertLayout.of(gguf, geometry))
-        tokenizer = Tokenizer.of(gguf)
-        with Client(config.coordinator.listen, fingerprint=mark, geometry=geometry.handshake()) as client:
+    with Model.open(config.model) as model, AnswerView(show_text=not as_json) as view:
+        tokenizer = Tokenizer.of(model.files.metadata)
+        mark, geometry = model.fingerprint, model.geometry.handshake()
+        with Client(config.coordinator.listen, fingerprint=mark, geometry=geometry) as client:
             watch = Guard(launcher, client, view.tell) if launcher else watch_nothing
             client.greet(GREET_S if launcher else GREET_AGAIN_S, watch)
             report = answer(client, tokenizer, question, view, watch)

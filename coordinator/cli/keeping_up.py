@@ -15,7 +15,7 @@ from coordinator.launch_plan import COORDINATOR
 from coordinator.launcher import Launcher, launched
 from coordinator.restarts import RestartPolicy
 from coordinator.supervisor import Supervisor
-from protocol.mapped import MappedFile
+from protocol.shards import ModelFiles
 
 LOOK_S = 0.1
 """How long an exit or a line of a child can go unnoticed."""
@@ -41,7 +41,7 @@ def _supervise(launcher: Launcher, view: ClusterView, said: SimpleQueue[str]) ->
     supervisor = Supervisor(launcher, RestartPolicy())
     asked_at = -ASK_S
     changed: str | None = None
-    with Client(launcher.plan.listen) as client, MappedFile.open(launcher.plan.model) as model:
+    with Client(launcher.plan.listen) as client, ModelFiles.open(launcher.plan.model) as model:
         while launcher.children[COORDINATOR].exit_code() != 0:
             _tell_all(view, _waiting(said))
             _tell_all(view, supervisor.tick())
@@ -49,7 +49,7 @@ def _supervise(launcher: Launcher, view: ClusterView, said: SimpleQueue[str]) ->
                 asked_at = time.monotonic()
                 client.ask_status()
                 if changed is None and (changed := model.changed()) is not None:
-                    view.tell(f"error: {model.path} changed while in use: {changed}; start again with it whole")
+                    view.tell(f"error: {changed}; start again with it whole")
             report = client.poll_status(LOOK_S)
             view.show(supervisor.roles.values(), report)
 

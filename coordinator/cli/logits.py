@@ -8,15 +8,14 @@ from typing import Any
 import click
 
 from coordinator.cli.ids import parse_ids
+from coordinator.cli.paths import MODEL, MODEL_HELP
 from coordinator.config import MAX_THREADS, default_threads
 from coordinator.demo import demo_model
 from coordinator.interrupts import Interrupts
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 
 @click.command("logits")
-@click.option("--model", type=FILE, help="The GGUF model file.  [default: the demo model]")
+@click.option("--model", type=MODEL, help=f"{MODEL_HELP}  [default: the demo model]")
 @click.option("--ids", required=True, metavar="1,2,3", help="The token ids, from position 0.")
 @click.option("--out", required=True, metavar="FILE", help="The .npy file to write, in place of one that is there.")
 @click.option("--kv", type=click.Choice(["f16", "f32"]), default="f16", show_default=True, help="Type of the cache.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,21 +16,21 @@ from coordinator.cli.new_file import new_file
 from coordinator.engine import Chunk, Engine
 from coordinator.local import LocalExperts
 from expert_worker.bank import ExpertBank
-from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
-from protocol.layout import ExpertLayout
+from protocol.model import Model
 
 
-def write_logits(model: Path, ids: Sequence[int], out: str, *, threads: int, kv: str, chunk: int) -> None:
+def write_logits(path: Path, ids: Sequence[int], out: str, *, threads: int, kv: str, chunk: int) -> None:
     """Write fp32 (ids, vocabulary) to `out`, which appears when it is complete. Raises ExpertmeshError."""
-    with GgufFile.open(model) as gguf, new_file(out, keep=model, option="--out") as file:
-        geometry = Geometry.of(gguf)
-        layout = ExpertLayout.of(gguf, geometry)
+    with Model.open(path) as model, _new(out, model) as file:
         pool = native.Pool(threads)
-        with ExpertBank(gguf, layout, pool) as bank:
-            experts = LocalExperts(bank, geometry.experts)
-            with Engine(gguf, geometry, layout, experts, pool, kv=kv) as engine:
-                _write(engine, ids, file, geometry.vocabulary, chunk)
+        with ExpertBank(model, pool) as bank:
+            experts = LocalExperts(bank, model.geometry.experts)
+            with Engine(model, experts, pool, kv=kv) as engine:
+                _write(engine, ids, file, model.geometry.vocabulary, chunk)
+
+
+def _new(out: str, model: Model) -> AbstractContextManager[BinaryIO]:
+    return new_file(out, keep=[file.path for file in model.files.files], option="--out")
 
 
 def _write(engine: Engine, ids: Sequence[int], file: BinaryIO, vocabulary: int, chunk: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -13,11 +13,11 @@ from protocol.errors import ConfigError
 
 
 @contextmanager
-def new_file(path: str, *, keep: Path, option: str) -> Iterator[BinaryIO]:
+def new_file(path: str, *, keep: Sequence[Path], option: str) -> Iterator[BinaryIO]:
     """Write to what becomes the file `path` at the end, or nothing if the block fails or the process is killed.
 
     Links are followed. ConfigError, naming the command line's `option`, if something other than a file is there, if
-    that is `keep` itself, or if no file can be made there.
+    that is one of `keep`, or if no file can be made there.
     """
     target = Path(os.path.realpath(path))
     draft = target.parent / f".expertmesh-{os.getpid()}"
@@ -35,7 +35,7 @@ def new_file(path: str, *, keep: Path, option: str) -> Iterator[BinaryIO]:
             draft.unlink()
 
 
-def _check(path: str, keep: Path) -> None:
+def _check(path: str, keep: Sequence[Path]) -> None:
     """OSError unless a file at `path` may come, or go."""
     try:
         found = os.stat(path)
@@ -45,7 +45,7 @@ def _check(path: str, keep: Path) -> None:
         raise
     if not stat.S_ISREG(found.st_mode):
         raise OSError(0, "what is there is not a file")
-    if os.path.samestat(found, keep.stat()):
+    if any(os.path.samestat(found, each.stat()) for each in keep):
         raise OSError(0, "it is the model")
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from coordinator.cli.paths import CONFIG
 from coordinator.config import read_config
 from coordinator.interrupts import Interrupts
 
 
 @click.command("up")
-@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("config", type=CONFIG)
 @click.option("--dry-run", is_flag=True, help="Check it all, print the processes that would be started, and stop.")
 @click.pass_obj
 def command(interrupts: Interrupts, /, config: Path, dry_run: bool) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from coordinator.cli.paths import MODEL, MODEL_HELP
 from coordinator.config import MAX_THREADS, default_threads
 from protocol.errors import ConfigError
 from protocol.startup import SIGNALS
@@ -17,9 +18,7 @@ from protocol.startup import SIGNALS
 
 @click.command("worker")
 @click.option("--connect", required=True, metavar="ENDPOINT", help="Where the coordinator listens: tcp://host:port.")
-@click.option(
-    "--model", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The GGUF model file."
-)
+@click.option("--model", required=True, type=MODEL, help=MODEL_HELP)
 @click.option("--name", default=None, help="What to call it.  [default: host name and process number]")
 @click.option("--threads", type=click.IntRange(1, MAX_THREADS), help="[default: the cores it may use]")
 @click.option(

@@ -15,7 +15,7 @@ struct Range {
     std::atomic<int64_t> fault{-1};
 };
 
-constexpr int SLOTS = 256;
+constexpr int SLOTS = 2048; // a model has up to 512 files, watched by several
 Range ranges[SLOTS];
 struct sigaction previous;
 std::atomic<bool> installed{false};

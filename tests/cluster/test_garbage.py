@@ -19,10 +19,6 @@ from reference_answer import Reference
 from coordinator.main import work_endpoint
 from protocol.codec import decode, encode
 from protocol.errors import ProtocolError
-from protocol.fingerprint import fingerprint
-from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
-from protocol.layout import ExpertLayout
 from protocol.messages import (
     AskStatus,
     Assign,
@@ -34,6 +30,7 @@ from protocol.messages import (
     Stop,
     Welcome,
 )
+from protocol.model import Model
 from protocol.wire import SMALL_FRAME_BYTES, Dialled
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -88,10 +85,8 @@ def told(line: Dialled, kind: type[M]) -> M:
 
 def worker_hello(model: Path) -> Hello:
     """A sound one, of somebody who is no worker."""
-    with GgufFile.open(model) as gguf:
-        geometry = Geometry.of(gguf)
-        mark = fingerprint(gguf, ExpertLayout.of(gguf, geometry))
-        return hello(name="impostor", fingerprint=mark, geometry=geometry.handshake())
+    with Model.open(model) as opened:
+        return hello(name="impostor", fingerprint=opened.fingerprint, geometry=opened.geometry.handshake())
 
 
 @contextmanager

@@ -127,7 +127,7 @@ def test_sampling_depends_on_the_seed_alone() -> None:
         (["--prompt-file", "{folder}/bytes.txt"], "{folder}/bytes.txt: byte 2 is not UTF-8 text"),
         (
             ["--model", "{folder}/none.gguf", "x"],
-            "Invalid value for '--model': File '{folder}/none.gguf' does not exist.",
+            "Invalid value for '--model': Path '{folder}/none.gguf' does not exist.",
         ),
         (["--model", "{folder}/bytes.txt", "x"], "{folder}/bytes.txt: not a GGUF file"),
         (["--config", "{folder}/bytes.txt", "x"], "{folder}/bytes.txt: not a TOML file"),

@@ -20,9 +20,8 @@ from coordinator.engine import Chunk, Engine, ExpertRunner, TokenSequence
 from coordinator.scheduler import Pending, next_window
 from coordinator.window import Window
 from protocol.errors import RequestError
-from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
 from protocol.messages import F32, I32, I64, MAX_ROWS
+from protocol.model import Model
 
 
 @pytest.fixture
@@ -144,11 +143,11 @@ def test_embedding_rows_are_those_of_the_file(small_model: Callable[[str], Path]
     reader = gguf_package.GGUFReader(small_model(name))
     [stored] = [tensor for tensor in reader.tensors if tensor.name == "token_embd.weight"]
     expected = gguf_package.quants.dequantize(stored.data, stored.tensor_type).astype(np.float32)[TEXT]
-    with GgufFile.open(small_model(name)) as file:
-        geometry = Geometry.of(file)
+    with Model.open(small_model(name)) as model:
+        geometry = model.geometry
         cache = native.KvCache(geometry.layers, len(TEXT), geometry.kv_heads, geometry.head_dim, "f32")
         window = Window.of([Chunk(sequence=TokenSequence(cache), ids=TEXT)], geometry.vocabulary)
-        found = DenseModel(file, geometry, native.Pool(1), MAX_ROWS).begin(window).buffers.x
+        found = DenseModel(model, native.Pool(1), MAX_ROWS).begin(window).buffers.x
         np.testing.assert_array_equal(found, expected)
 
 

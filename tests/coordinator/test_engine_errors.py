@@ -14,7 +14,7 @@ from small_models import TEXT
 
 import native
 from coordinator.engine import Chunk, Engine, ExpertRunner, RowError
-from protocol.errors import ConfigError, ModelError, RequestError
+from protocol.errors import ConfigError, ExpertmeshError, ModelError, RequestError
 from protocol.gguf import GgufFile
 from protocol.messages import F32, I32, I64, MAX_ROWS
 
@@ -164,7 +164,7 @@ def test_a_file_that_shrinks_fails_the_step_by_name(copy: Callable[[str], Path])
         sequence = engine.new_sequence(TEXT, 0)
         engine.step([Chunk(sequence=sequence, ids=TEXT[:5])])
         os.truncate(path, 20_000)
-        with pytest.raises(RequestError, match=r"f32\.gguf changed while in use"):
+        with pytest.raises(ExpertmeshError, match=r"f32\.gguf changed while in use"):
             engine.step([Chunk(sequence=sequence, ids=TEXT[5:9])])
         assert sequence.position == 5
 
@@ -173,7 +173,7 @@ def test_a_file_that_is_written_to_fails_the_step_by_name(copy: Callable[[str], 
     path = copy("q8_0")
     with local_engine(path) as engine:
         patch(path, "output_norm.weight", 0, np.float32(0.5).tobytes())
-        with pytest.raises(RequestError, match=r"q8_0\.gguf changed while in use"):
+        with pytest.raises(ExpertmeshError, match=r"q8_0\.gguf changed while in use"):
             read(engine, TEXT[:5])
 
 

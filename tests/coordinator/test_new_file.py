@@ -17,7 +17,7 @@ from protocol.errors import ConfigError
 
 
 def write(path: Path | str, keep: Path, content: bytes = b"new") -> None:
-    with new_file(str(path), keep=keep, option="--out") as file:
+    with new_file(str(path), keep=[keep], option="--out") as file:
         file.write(content)
 
 
@@ -117,7 +117,7 @@ def test_a_folder_that_takes_no_files(folder: Path, model: Path, monkeypatch: py
 
 
 def fail(path: Path, keep: Path, error: Exception) -> None:
-    with new_file(str(path), keep=keep, option="--out") as file:
+    with new_file(str(path), keep=[keep], option="--out") as file:
         file.write(b"half")
         raise error
 
@@ -137,7 +137,7 @@ def test_a_full_disk_and_a_failed_block_leave_what_was_there(folder: Path, model
 def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path, model: Path) -> None:
     script = (
         "import os, signal, sys\nfrom pathlib import Path\nfrom coordinator.cli.new_file import new_file\n"
-        "with new_file(sys.argv[1], keep=Path(sys.argv[2]), option='--out') as file:\n"
+        "with new_file(sys.argv[1], keep=[Path(sys.argv[2])], option='--out') as file:\n"
         "    file.write(bytes(10**6))\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     arguments = [sys.executable, "-c", script, str(tmp_path / "x"), str(model)]

@@ -27,9 +27,6 @@ from coordinator.tallies import Counters
 from expert_worker.bank import ExpertBank
 from protocol.codec import encode
 from protocol.errors import ExpertError
-from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
-from protocol.layout import ExpertLayout
 from protocol.messages import (
     F32,
     PROTOCOL,
@@ -47,6 +44,7 @@ from protocol.messages import (
     Token,
     Welcome,
 )
+from protocol.model import Model
 from protocol.wire import SMALL_FRAME_BYTES
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
@@ -131,11 +129,9 @@ def submit(**change: Any) -> Submit:
 
 
 @contextmanager
-def desk_for(model: Path, *, chunk: int = 64, workers: int = 0) -> Iterator[Desk]:
-    with GgufFile.open(model) as gguf:
-        geometry = Geometry.of(gguf)
-        layout = ExpertLayout.of(gguf, geometry)
-        terms = Terms(session="5e55", fingerprint="f", geometry=geometry.handshake(), work="ipc://@work")
+def desk_for(path: Path, *, chunk: int = 64, workers: int = 0) -> Iterator[Desk]:
+    with Model.open(path) as model:
+        terms = Terms(session="5e55", fingerprint="f", geometry=model.geometry.handshake(), work="ipc://@work")
         clock, control, work = Clock(), ScriptedSocket(), ScriptedSocket()
         members = Members(terms, expected=workers, fresh_token=lambda: "token")
         cluster = Cluster(
@@ -147,9 +143,9 @@ def desk_for(model: Path, *, chunk: int = 64, workers: int = 0) -> Iterator[Desk
             clock=clock,
         )
         pool = native.Pool(1)
-        with ExpertBank(gguf, layout, pool) as bank:
-            experts = MeshExperts(cluster, bank, layout)
-            engine = Engine(gguf, geometry, layout, experts, pool, kv="f32")
+        with ExpertBank(model, pool) as bank:
+            experts = MeshExperts(cluster, bank, model.layout)
+            engine = Engine(model, experts, pool, kv="f32")
             service = Service(cluster, engine, experts, chunk=chunk, threads=1, clock=clock)
             yield Desk(service, cluster, control, engine)
             engine.close()

@@ -34,7 +34,7 @@ TEXTS = st.lists(
 @pytest.fixture(scope="module")
 def demo() -> Iterator[Tokenizer]:
     with GgufFile.open(DEMO_MODEL) as gguf:
-        yield Tokenizer.of(gguf)
+        yield Tokenizer.of(gguf.metadata)
 
 
 def text_of(tokenizer: Tokenizer, ids: list[int]) -> str:

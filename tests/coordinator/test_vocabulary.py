@@ -31,7 +31,7 @@ def read(path: Path, **changes: Any) -> Vocabulary:
     keys = {f"tokenizer.ggml.{name}": found for name, found in {**SOUND, **changes}.items() if found is not None}
     path.write_bytes(gguf_bytes(keys))
     with GgufFile.open(path) as gguf:
-        return Vocabulary.of(gguf)
+        return Vocabulary.of(gguf.metadata)
 
 
 def test_everything_is_read(path: Path) -> None:

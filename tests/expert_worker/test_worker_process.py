@@ -216,7 +216,7 @@ def test_a_model_that_shrinks_fails_the_work_and_not_the_worker(
     for step in range(3):
         coordinator.ask(work(step=step))
         failed = coordinator.hear(coordinator.work, WorkFailed, worker)
-        assert "copy.gguf: its size was" in failed.reason
+        assert "copy.gguf changed while in use: its size was" in failed.reason
         assert (failed.step, failed.expert) == (step, 1)
 
 

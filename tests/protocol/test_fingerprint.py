@@ -13,16 +13,16 @@ from gguf_bytes import moe_bytes
 from protocol.errors import ModelError
 from protocol.fingerprint import SAMPLE_BYTES, fingerprint
 from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
 from protocol.layout import ExpertLayout
 from protocol.quant_types import TensorType
+from protocol.shards import ModelFiles
 
 CONTENT = moe_bytes()
 MIDDLE = (len(CONTENT) - SAMPLE_BYTES) // 2
 
 
 def fingerprint_of(path: Path) -> str:
-    with GgufFile.open(path) as gguf:
+    with ModelFiles.open(path) as gguf:
         return fingerprint(gguf, ExpertLayout.of(gguf, Geometry.of(gguf)))
 
 
@@ -71,7 +71,7 @@ def test_a_longer_file_is_another(path: Path) -> None:
 
 def test_every_number_of_the_layout_matters(path: Path) -> None:
     fields: dict[str, Any] = {"tensor": "x", "file": "x", "offset": 1, "expert_bytes": 1, "rows": 1, "columns": 1}
-    with GgufFile.open(path) as gguf:
+    with ModelFiles.open(path) as gguf:
         layout = ExpertLayout.of(gguf, Geometry.of(gguf))
         first, second = layout.layers
         up = [replace(first.up, **{name: found}) for name, found in (fields | {"type": TensorType.F32}).items()]
@@ -86,7 +86,7 @@ def test_every_number_of_the_layout_matters(path: Path) -> None:
 
 
 def test_a_file_that_shrank_is_an_error(path: Path) -> None:
-    with GgufFile.open(path) as gguf:
+    with ModelFiles.open(path) as gguf:
         layout = ExpertLayout.of(gguf, Geometry.of(gguf))
         os.truncate(path, 1000)
         with pytest.raises(ModelError, match=r"model\.gguf: .* was it truncated\?"):

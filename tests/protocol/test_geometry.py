@@ -12,7 +12,7 @@ from gguf_bytes import F32, I64, U64, Raw, RawTensor, moe_bytes
 
 from protocol.errors import ModelError
 from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
+from protocol.shards import ModelFiles
 
 Read = Callable[..., Geometry]
 
@@ -24,7 +24,7 @@ def read(tmp_path: Path) -> Read:
     def read(metadata: dict[str, Any] | None = None, tensors: dict[str, RawTensor | None] | None = None) -> Geometry:
         path = tmp_path / "model.gguf"
         path.write_bytes(moe_bytes(metadata, tensors))
-        with GgufFile.open(path) as gguf:
+        with ModelFiles.open(path) as gguf:
             return Geometry.of(gguf)
 
     return read
@@ -53,7 +53,7 @@ def test_a_sound_model(read: Read) -> None:
 
 
 def test_the_demo_model(demo_model: Path) -> None:
-    with GgufFile.open(demo_model) as gguf:
+    with ModelFiles.open(demo_model) as gguf:
         geometry = Geometry.of(gguf)
     assert (geometry.layers, geometry.experts, geometry.experts_used, geometry.vocabulary) == (6, 16, 4, 4096)
 
@@ -160,7 +160,6 @@ def test_vocabulary_must_fit_the_embedding(read: Read) -> None:
 NOT_SUPPORTED: list[tuple[str, Any, Any]] = [
     # key, a value without effect, a value that would have one
     ("general.type", "model", "adapter"),
-    ("split.count", 1, 3),
     ("qwen3moe.vocab_size", 5, 6),
     ("qwen3moe.leading_dense_block_count", 0, 1),
     ("qwen3moe.expert_shared_count", 0, 1),
@@ -190,8 +189,3 @@ def test_what_would_be_computed_wrongly_is_refused_by_name(read: Read, key: str,
 def test_an_array_where_a_number_is_expected_is_refused(read: Read) -> None:
     with pytest.raises(ModelError, match=r"'qwen3moe\.attention\.sliding_window' is an array, .* expected 0"):
         read({"qwen3moe.attention.sliding_window": [0, 0]})
-
-
-def test_one_file_of_several_is_named_as_such_whatever_it_lacks(read: Read) -> None:
-    with pytest.raises(ModelError, match=r"'split\.count' is 3, which is not supported yet; expected 0 or 1"):
-        read({"split.count": 3, "general.architecture": None}, {"token_embd.weight": None})

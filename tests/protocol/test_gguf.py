@@ -110,19 +110,17 @@ def test_tensor_data_is_a_view_of_the_mapping(write: Write) -> None:
     content = raw.gguf_bytes({}, tensors)
     with GgufFile.open(write(content)) as gguf:
         for tensor in gguf.tensors.values():
-            data = gguf.tensor_data(tensor.name)
+            data = tensor.data
             assert data.tobytes() == content[tensor.offset : tensor.offset + tensor.bytes]
             assert np.shares_memory(data, gguf.file.data)
             assert not data.flags.writeable
             assert tensor.offset % gguf.alignment == 0
         assert (gguf.tensors["a"].bytes, gguf.tensors["b"].bytes) == (102, 20)
-        with pytest.raises(ModelError, match=r"model\.gguf: tensor 'c' is missing"):
-            gguf.tensor_data("c")
 
 
 def test_views_outlive_the_file(write: Write) -> None:
     gguf = GgufFile.open(write(raw.gguf_bytes({"texts": ["x"]}, [RawTensor(name="a", shape=(4,))])))
-    data, texts = gguf.tensor_data("a"), gguf.metadata["texts"]
+    data, texts = gguf.tensors["a"].data, gguf.metadata["texts"]
     gguf.close()
     assert (data[1], texts[0]) == (1, "x")
 
@@ -136,17 +134,18 @@ def test_an_alignment_of_its_own(write: Write) -> None:
 
 def test_typed_values(write: Write) -> None:
     with GgufFile.open(write(raw.gguf_bytes({"s": "x", "i": 3, "f": 0.5, "b": True, "a": [1, 2]}))) as gguf:
-        assert (gguf.text("s"), gguf.integer("i"), gguf.number("f"), gguf.flag("b")) == ("x", 3, 0.5, True)
-        assert type(gguf.number("i")) is float
-        assert (gguf.text("none", None), gguf.integer("none", 4), gguf.flag("none", False)) == (None, 4, False)
+        found = gguf.metadata
+        assert (found.text("s"), found.integer("i"), found.number("f"), found.flag("b")) == ("x", 3, 0.5, True)
+        assert type(found.number("i")) is float
+        assert (found.text("none", None), found.integer("none", 4), found.flag("none", False)) == (None, 4, False)
         for read, key, message in [
-            (gguf.text, "none", "key 'none' is missing"),
-            (gguf.number, "none", "key 'none' is missing"),
-            (gguf.text, "i", "key 'i' is int 3, expected a string"),
-            (gguf.integer, "b", "key 'b' is bool True, expected an integer"),
-            (gguf.integer, "f", "key 'f' is float 0.5, expected an integer"),
-            (gguf.number, "s", "key 's' is the string 'x', expected a number"),
-            (gguf.flag, "a", "key 'a' is an array, expected a bool"),
+            (found.text, "none", "key 'none' is missing"),
+            (found.number, "none", "key 'none' is missing"),
+            (found.text, "i", "key 'i' is int 3, expected a string"),
+            (found.integer, "b", "key 'b' is bool True, expected an integer"),
+            (found.integer, "f", "key 'f' is float 0.5, expected an integer"),
+            (found.number, "s", "key 's' is the string 'x', expected a number"),
+            (found.flag, "a", "key 'a' is an array, expected a bool"),
         ]:
             with pytest.raises(ModelError, match=message):
                 read(key)
@@ -165,7 +164,7 @@ def test_the_same_as_the_reference_reader(mini_model: Callable[[str], Path], nam
             assert found.shape == tuple(tensor.shape)
             assert found.type.name == tensor.tensor_type.name
             assert found.offset == tensor.data_offset
-            assert gguf.tensor_data(tensor.name).tobytes() == tensor.data.tobytes()
+            assert gguf.tensors[tensor.name].data.tobytes() == tensor.data.tobytes()
 
 
 def test_a_vocabulary_of_150_000_opens_fast(write: Write) -> None:

@@ -19,6 +19,7 @@ from protocol.geometry import Geometry
 from protocol.gguf import GgufFile
 from protocol.gguf_strings import StringArray
 from protocol.layout import ExpertLayout, check_dense
+from protocol.shards import ModelFiles
 
 MODEL = moe_bytes()
 HEADER_BYTES = MODEL.index(b"blk.1.ffn_down_exps.weight") + 80
@@ -47,9 +48,9 @@ def open_or_refuse(path: Path, content: bytes) -> bool:
     path.write_bytes(content)
     refusal = ""
     try:
-        with GgufFile.open(path) as gguf:
-            for name, tensor in gguf.tensors.items():
-                assert len(gguf.tensor_data(name)) == tensor.bytes > 0
+        with ModelFiles.open(path) as gguf:
+            for tensor in gguf.tensors.values():
+                assert len(tensor.data) == tensor.bytes > 0
             for found in gguf.metadata.values():
                 if isinstance(found, StringArray):
                     assert all(isinstance(text, str) for text in found)

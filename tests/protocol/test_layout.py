@@ -15,23 +15,23 @@ from gguf_bytes import MOE_TENSORS, RawTensor, moe_bytes
 
 from protocol.errors import ModelError
 from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
 from protocol.layout import ExpertLayout, RoleTensor, check_dense, dense_tensors, expert_tensor
 from protocol.quant_types import TensorType
+from protocol.shards import ModelFiles
 
 GATE, DOWN = "blk.1.ffn_gate_exps.weight", "blk.1.ffn_down_exps.weight"
 Tensors = dict[str, RawTensor | None]
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Callable[[Tensors], GgufFile]]:
+def opened(tmp_path: Path) -> Iterator[Callable[[Tensors], ModelFiles]]:
     """Opens a sound small model with some tensors replaced, by their fields, added, or left out."""
-    files: list[GgufFile] = []
+    files: list[ModelFiles] = []
 
-    def opened(tensors: Tensors) -> GgufFile:
+    def opened(tensors: Tensors) -> ModelFiles:
         path = tmp_path / f"model-{len(files)}.gguf"
         path.write_bytes(moe_bytes(tensors=tensors))
-        files.append(GgufFile.open(path))
+        files.append(ModelFiles.open(path))
         return files[-1]
 
     yield opened
@@ -39,21 +39,21 @@ def opened(tmp_path: Path) -> Iterator[Callable[[Tensors], GgufFile]]:
         file.close()
 
 
-Open = Callable[[Tensors], GgufFile]
+Open = Callable[[Tensors], ModelFiles]
 
 
 def changed(name: str, **fields: Any) -> Tensors:
     return {name: replace(MOE_TENSORS[name], **fields)}
 
 
-def layout_of(gguf: GgufFile) -> ExpertLayout:
+def layout_of(gguf: ModelFiles) -> ExpertLayout:
     return ExpertLayout.of(gguf, Geometry.of(gguf))
 
 
 @pytest.mark.parametrize("name", ["bf16", "q8_0", "q4_k"])
 def test_slices_are_the_experts(mini_model: Callable[[str], Path], name: str) -> None:
     reference = {tensor.name: tensor for tensor in GGUFReader(mini_model(name)).tensors}
-    with GgufFile.open(mini_model(name)) as gguf:
+    with ModelFiles.open(mini_model(name)) as gguf:
         layout = layout_of(gguf)
         assert len(layout.layers) == 2
         for layer in layout.layers:
@@ -62,7 +62,7 @@ def test_slices_are_the_experts(mini_model: Callable[[str], Path], name: str) ->
                 assert (len(stored), role.file) == (layout.experts, gguf.path.name)
                 for expert in range(layout.experts):
                     start = role.offset + expert * role.expert_bytes
-                    found = gguf.file.data[start : start + role.expert_bytes]
+                    found = gguf.files[0].file.data[start : start + role.expert_bytes]
                     np.testing.assert_array_equal(found, stored[expert].reshape(-1).view(np.uint8))
                 assert (role.rows, role.columns) == tuple(reference[role.tensor].shape[1::-1])
 
@@ -138,7 +138,7 @@ def test_checks_come_in_their_order(opened: Open) -> None:
 def test_a_tensor_that_ends_outside_of_the_file(opened: Open) -> None:
     gguf = opened({})
     layout = layout_of(gguf)
-    gguf.file.size = layout.layers[1].down.offset  # as if the mapping were of another, shorter file
+    gguf.files[0].file.size = layout.layers[1].down.offset  # as if the mapping were of another, shorter file
     with pytest.raises(ModelError, match=rf"tensor '{DOWN}' ends at \d+, expected at most \d+, the file's size"):
         layout.check(gguf)
 
@@ -147,7 +147,7 @@ def test_a_truncated_file_does_not_open(opened: Open) -> None:
     path = opened({}).path
     os.truncate(path, path.stat().st_size - 1)
     with pytest.raises(ModelError, match=r"was it truncated\?"):
-        GgufFile.open(path)
+        ModelFiles.open(path)
 
 
 @pytest.mark.parametrize("name", [GATE, DOWN])
@@ -249,7 +249,7 @@ def test_role_tensors_come_layer_by_layer(opened: Open) -> None:
 
 @pytest.mark.parametrize("name", ["f32", "f16", "bf16", "q8_0", "q4_k"])
 def test_the_reference_models_pass(mini_model: Callable[[str], Path], name: str) -> None:
-    with GgufFile.open(mini_model(name)) as gguf:
+    with ModelFiles.open(mini_model(name)) as gguf:
         geometry = Geometry.of(gguf)
         ExpertLayout.of(gguf, geometry).check(gguf)
         check_dense(gguf, geometry)
@@ -257,7 +257,7 @@ def test_the_reference_models_pass(mini_model: Callable[[str], Path], name: str)
 
 
 def test_the_demo_model_passes(demo_model: Path) -> None:
-    with GgufFile.open(demo_model) as gguf:
+    with ModelFiles.open(demo_model) as gguf:
         geometry = Geometry.of(gguf)
         layout = ExpertLayout.of(gguf, geometry)
         check_dense(gguf, geometry)

@@ -129,11 +129,16 @@ class LiveCluster:
         problems: Mapping[int, str] | None = None,
         isas: Sequence[str] = (),
         coordinator_isa: str = "",
+        models: Mapping[int, Path] | None = None,
     ) -> None:
-        """`problems` names, by number, workers that misbehave, and how (problem_worker); `isas` is for the workers."""
+        """`problems` names, by number, workers that misbehave, and how (problem_worker); `isas` is for the workers.
+
+        `models` names workers with a copy of the model of their own.
+        """
         self.endpoint = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
         self.workers: list[RealProcess] = []
         self._model = model
+        self._models = dict(models or {})
         self._log_dir = log_dir
         self._problems = dict(problems or {})
         self._worker_options = list(worker_options)
@@ -152,7 +157,8 @@ class LiveCluster:
     def start_worker(self, number: int) -> RealProcess:
         """The worker of that number, for the first time or again."""
         name = f"worker-{number}"
-        options = ["--connect", self.endpoint, "--model", str(self._model), "--name", name, *self._worker_options]
+        model = self._models.get(number, self._model)
+        options = ["--connect", self.endpoint, "--model", str(model), "--name", name, *self._worker_options]
         env = {"EXPERTMESH_ISA": self._isas[number]} if self._isas else {}
         problem = self._problems.get(number)
         if problem is None:

@@ -12,10 +12,8 @@ import native
 from coordinator.engine import Chunk, Engine, ExpertRunner
 from coordinator.local import LocalExperts
 from expert_worker.bank import ExpertBank
-from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
-from protocol.layout import ExpertLayout
 from protocol.messages import F32
+from protocol.model import Model
 
 
 @contextmanager
@@ -27,13 +25,10 @@ def local_engine(
 ) -> Iterator[Engine]:
     """The model of `path` without workers; `wrap` may put something between the engine and the experts."""
     pool = native.Pool(threads)
-    with GgufFile.open(path) as gguf:
-        geometry = Geometry.of(gguf)
-        layout = ExpertLayout.of(gguf, geometry)
-        with ExpertBank(gguf, layout, pool) as bank:
-            experts = wrap(LocalExperts(bank, geometry.experts))
-            with Engine(gguf, geometry, layout, experts, pool, kv) as engine:
-                yield engine
+    with Model.open(path) as model, ExpertBank(model, pool) as bank:
+        experts = wrap(LocalExperts(bank, model.geometry.experts))
+        with Engine(model, experts, pool, kv) as engine:
+            yield engine
 
 
 def read(engine: Engine, ids: Sequence[int], chunk: int = 512) -> F32:

@@ -10,19 +10,15 @@ import numpy as np
 
 import native
 from expert_worker.bank import ExpertBank
-from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
-from protocol.layout import ExpertLayout
 from protocol.messages import F32, I64, Sums
+from protocol.model import Model
 
 
 @contextmanager
 def open_bank(path: Path, threads: int = 1) -> Iterator[ExpertBank]:
     """All experts of the model at `path`."""
-    with GgufFile.open(path) as gguf:
-        layout = ExpertLayout.of(gguf, Geometry.of(gguf))
-        with ExpertBank(gguf, layout, native.Pool(threads)) as bank:
-            yield bank
+    with Model.open(path) as model, ExpertBank(model, native.Pool(threads)) as bank:
+        yield bank
 
 
 def activations(rows: int, width: int, seed: int = 1) -> F32:
