@@ -62,6 +62,8 @@ def test_an_answer_fails_by_expert_when_everybodys_file_shrinks(
     path = split_model(demo_model, tmp_path / "model", 4)[0]
     shrunk = last_expert_file(path)
     with live_cluster(path, tmp_path, workers=workers, coordinator_options=PATIENT) as cluster:
-        with pytest.raises(RequestError, match=rf"layer [45], expert \d+: .*{shrunk.name} changed while in use: its size"):
+        with pytest.raises(
+            RequestError, match=rf"layer [45], expert \d+: .*{shrunk.name} changed while in use: its size"
+        ):
             cluster.answer(prompt, 300, script=[Then(20, lambda: os.truncate(shrunk, 4096))])
         assert cluster.status()["state"] == "ready"
