@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -55,7 +55,14 @@ class Geometry:
     @classmethod
     def of(cls, files: ModelFiles) -> Self:
         """Read and check. ModelError names the key, what was found and what was expected."""
-        _refuse_unless_trivial(files, "general.type", ("model",))
+        geometry = cls.read(files)
+        for problem in geometry.unsupported(files):
+            raise ModelError(problem)
+        return geometry
+
+    @classmethod
+    def read(cls, files: ModelFiles) -> Self:
+        """The numbers alone: ModelError if one is missing or cannot be, none for keys that are not computed."""
         keys = _Keys(files)
         width, heads = keys.size("embedding_length"), keys.size("attention.head_count")
         geometry = cls(
@@ -76,9 +83,19 @@ class Geometry:
             tied_head=HEAD not in files.tensors,
         )
         geometry._check(files)
-        for name, trivial in _trivial(geometry).items():
-            _refuse_unless_trivial(files, f"{keys.architecture}.{name}", trivial)
         return geometry
+
+    def unsupported(self, files: ModelFiles) -> Iterator[str]:
+        """A sentence for each key with an effect that is not computed."""
+        effects = {f"{self.architecture}.{name}": trivial for name, trivial in _trivial(self).items()}
+        for key, trivial in {"general.type": ("model",), **effects}.items():
+            found = files.metadata.get(key)
+            scalar = isinstance(found, (bool, int, float, str))
+            if found is None or (scalar and found in trivial):
+                continue
+            value = (shorten(found) if isinstance(found, str) else found) if scalar else "an array"
+            expected = f"expected {' or '.join(map(str, trivial))}" if trivial else "expected none"
+            yield f"{files.path}: {key!r} is {value}, which is not supported yet; {expected}"
 
     def handshake(self) -> dict[str, int]:
         """The numbers that a holder of experts must agree with."""
@@ -172,16 +189,6 @@ class _Keys:
         if not (math.isfinite(found) and found > 0):
             raise ModelError(f"{self._files.path}: {key!r} is {found}, expected a number above 0")
         return found
-
-
-def _refuse_unless_trivial(files: ModelFiles, key: str, trivial: tuple[Any, ...]) -> None:
-    found = files.metadata.get(key)
-    scalar = isinstance(found, (bool, int, float, str))
-    if found is None or (scalar and found in trivial):
-        return
-    value = (shorten(found) if isinstance(found, str) else found) if scalar else "an array"
-    expected = f"expected {' or '.join(map(str, trivial))}" if trivial else "expected none"
-    raise ModelError(f"{files.path}: {key!r} is {value}, which is not supported yet; {expected}")
 
 
 def _vocabulary(files: ModelFiles) -> int:

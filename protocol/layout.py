@@ -157,20 +157,34 @@ def dense_tensors(geometry: Geometry) -> tuple[DenseTensor, ...]:
 
 def check_dense(files: ModelFiles, geometry: Geometry) -> None:
     """ModelError unless every dense tensor is there, of its shape and a computable type, and no tensor is left over."""
+    for problem in dense_problems(files, geometry):
+        raise ModelError(problem)
+
+
+def dense_problems(files: ModelFiles, geometry: Geometry) -> Iterator[str]:
+    """A sentence for each dense tensor that cannot be used, and one for all tensors that nobody expects."""
     dense = dense_tensors(geometry)
     for expected in dense:
-        found = files.tensor(expected.name)
-        _check_shape(found, expected.shape)
-        if len(expected.shape) > 1:
-            _check_runnable(found)
-        elif found.type != TensorType.F32:
-            raise ModelError(f"{found.file.path}: tensor {found.name!r} has type {found.type.name}, expected F32")
+        try:
+            _check_dense_tensor(files.tensor(expected.name), expected.shape)
+        except ModelError as error:
+            yield str(error)
     experts = {expert_tensor(layer, role) for layer in range(geometry.layers) for role in ROLES}
     if left_over := sorted(files.tensors.keys() - experts - {tensor.name for tensor in dense}):
-        raise ModelError(
+        yield (
             f"{files.tensor(left_over[0]).file.path}: tensor {shorten(left_over[0])} is not supported yet for "
             f"{geometry.architecture}; {len(left_over)} such tensors found, expected none"
         )
+
+
+def expert_problems(files: ModelFiles, geometry: Geometry) -> Iterator[str]:
+    """A sentence for each tensor of experts that cannot be used."""
+    for layer in range(geometry.layers):
+        for role in ROLES:
+            try:
+                _role_tensor(files, geometry, layer, role)
+            except ModelError as error:
+                yield str(error)
 
 
 def _role_tensor(files: ModelFiles, geometry: Geometry, layer: int, role: str) -> RoleTensor:
@@ -195,6 +209,14 @@ def _role_tensor(files: ModelFiles, geometry: Geometry, layer: int, role: str) -
         rows=rows,
         columns=columns,
     )
+
+
+def _check_dense_tensor(found: TensorInfo, shape: tuple[int, ...]) -> None:
+    _check_shape(found, shape)
+    if len(shape) > 1:
+        _check_runnable(found)
+    elif found.type != TensorType.F32:
+        raise ModelError(f"{found.file.path}: tensor {found.name!r} has type {found.type.name}, expected F32")
 
 
 def _check_runnable(found: TensorInfo) -> None:
