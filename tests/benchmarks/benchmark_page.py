@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from paired_figures import three_figures
+
 import native
 
 
@@ -26,10 +28,10 @@ def heading(title: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A Markdown table; floats get three figures."""
+    """A Markdown table; floats, which are not negative, get three figures."""
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     return "\n".join([*lines, *("| " + " | ".join(map(_cell, row)) + " |" for row in rows)]) + "\n"
 
 
 def _cell(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return three_figures(value) if isinstance(value, float) else str(value)
