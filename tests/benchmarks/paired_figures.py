@@ -31,10 +31,10 @@ class Spread:
 
 
 def three_figures(value: float) -> str:
-    """At least three figures of a number that is not negative, and no exponent: "0.0123", "1.20", "1234"."""
-    if value < 0.0005:
+    """At least three figures, and no exponent: "0.0123", "1.20", "1234"; "0.000" for what is next to nothing."""
+    if abs(value) < 0.0005:
         return "0.000"
-    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 
 def spread(figures: Sequence[float]) -> Spread:
