@@ -45,6 +45,7 @@ class Comparison:
     def __init__(self, stack: ExitStack, options: argparse.Namespace) -> None:
         self._stack = stack
         self._options = options
+        self._deadline = time.monotonic() + options.within_s
         with GgufFile.open(options.model) as gguf:
             vocabulary = Geometry.of(gguf).vocabulary
         longest = max(options.prompt, WARM)
@@ -77,7 +78,7 @@ class Comparison:
             self.llama_facts = f"llama.cpp of llama-cpp-python {process.version}: {process.features}"
 
     def measure(self) -> list[Sample]:
-        """All rounds, after a warm-up; each sample is told on stderr."""
+        """All rounds that there is time for, after a warm-up; each sample is told on stderr."""
         order = order_of_a_round(self.ours, self.theirs)
         for side in order:
             side.ask(self._ids[:WARM], SHORT)
@@ -87,6 +88,8 @@ class Comparison:
         for sample in in_turns(order, questions, self._options.rounds, check, self._options.settle_s):
             samples.append(sample)
             sys.stderr.write(f"{sample}\n")
+            if time.monotonic() > self._deadline:
+                break  # ratios are of whole rounds, so a part of one does no harm
         return samples
 
     def _first_token(self, side: Side, began: float) -> None:
@@ -130,6 +133,7 @@ def main() -> None:
     add("--rounds", type=int, default=3)
     add("--prompt", type=int, default=512, help="tokens of the prompt whose reading is timed")
     add("--tokens", type=int, default=64, help="tokens whose generation is timed")
+    add("--within-s", type=float, default=900.0, help="no answer is begun later than this")
     add("--settle-s", type=float, default=3.0, help="how long a good machine check is waited for before an answer")
     options = parser.parse_args()
     try:

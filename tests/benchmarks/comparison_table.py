@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmark_page import table
-from interleaved import Question, Sample
+from interleaved import Sample
 from paired_figures import paired_ratios, shared_start, spread
 from sides import Side
 
@@ -26,11 +26,12 @@ def order_of_a_round(ours: Sequence[Side], theirs: Sequence[Side]) -> list[Side]
 def speeds(samples: Sequence[Sample]) -> str:
     """A row for each question and each of our sides, beside each of theirs with as many threads."""
     rows = []
-    for question in _questions(samples):
-        for ours in _sides(samples, OURS):
-            mine = _rounds(samples, question, ours)
-            rivals = [side for side in _sides(samples, THEIRS) if side.threads == ours.threads]
-            rows += [_row(mine, _rounds(samples, question, side)) for side in rivals] or [_row(mine, {})]
+    for asked in _by_question(samples):
+        for ours in _sides(asked, OURS):
+            rivals = [side for side in _sides(asked, THEIRS) if side.threads == ours.threads]
+            rows += [_row(_rounds(asked, ours), _rounds(asked, side)) for side in rivals]
+            if not rivals:
+                rows.append(_row(_rounds(asked, ours), {}))
     return table(COLUMNS, rows)
 
 
@@ -59,12 +60,15 @@ def _side_and_speed(side: Mapping[int, Sample]) -> tuple[object, object]:
 
 
 def _about_ids(samples: Sequence[Sample]) -> Iterator[str]:
-    for question in (each for each in _questions(samples) if each.tokens > 1):
-        ours = {sample.timing.ids for sample in samples if sample.question == question and sample.side.program == OURS}
+    for asked in _by_question(samples):
+        question = asked[0].question
+        ours = {sample.timing.ids for sample in asked if sample.side.program == OURS}
+        if question.tokens == 1 or not ours:
+            continue
         verdict = "the same in all answers" if len(ours) == 1 else f"DIFFERENT: {len(ours)} texts"
         yield f"{question.name}: the greedy ids of {OURS} are {verdict}"
-        for side in _sides(samples, THEIRS):
-            texts = {sample.timing.ids for sample in _rounds(samples, question, side).values()}
+        for side in _sides(asked, THEIRS):
+            texts = {sample.timing.ids for sample in _rounds(asked, side).values()}
             shared = min(shared_start(one, text) for one in ours for text in texts)
             yield f"{question.name}: {THEIRS}, {side.name}: the same up to {shared} of {question.tokens} ids"
 
@@ -76,8 +80,10 @@ def _about_idleness(samples: Sequence[Sample]) -> Iterator[str]:
         yield f"idle processes of {program} used {idle_s / wall_s:.4f} of a processor while others were asked"
 
 
-def _questions(samples: Sequence[Sample]) -> list[Question]:
-    return list({sample.question.name: sample.question for sample in samples}.values())
+def _by_question(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """In the order of the first round."""
+    names = dict.fromkeys(sample.question.name for sample in samples)
+    return [[sample for sample in samples if sample.question.name == name] for name in names]
 
 
 def _sides(samples: Sequence[Sample], program: str) -> list[Side]:
@@ -85,5 +91,5 @@ def _sides(samples: Sequence[Sample], program: str) -> list[Side]:
     return list({sample.side.name: sample.side for sample in samples if sample.side.program == program}.values())
 
 
-def _rounds(samples: Sequence[Sample], question: Question, side: Side) -> dict[int, Sample]:
-    return {sample.number: sample for sample in samples if sample.question == question and sample.side == side}
+def _rounds(samples: Sequence[Sample], side: Side) -> dict[int, Sample]:
+    return {sample.number: sample for sample in samples if sample.side == side}

@@ -87,6 +87,15 @@ def test_both_sides_are_measured(tiny_model: Path, tmp_path: Path) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(110)
+def test_no_answer_begins_when_the_time_is_over(tiny_model: Path, tmp_path: Path) -> None:
+    python = interpreter(tmp_path, FAKE_LIBRARY)
+    done = beside_llama("--model", tiny_model, "--workers", "0", "--llama-python", python, "--within-s", "0")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("tokens/s") == 1
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(110)
 def test_without_llama_our_own_figures_are_measured(tiny_model: Path) -> None:
     if subprocess.run([sys.executable, "-P", "-c", "import llama_cpp"], capture_output=True).returncode == 0:
         pytest.skip("llama-cpp-python is installed here")

@@ -85,6 +85,12 @@ def test_without_the_other_program_our_own_figures_stand_alone() -> None:
     assert row[1:6] == ["one", "5.00 (1)", "not measured", "", ""]
 
 
+def test_a_run_that_ends_early_leaves_no_row_without_our_figures() -> None:
+    samples = [sample(0, PREFILL, ONE, 2.0), sample(0, PREFILL, LLAMA_1, 1.0), sample(0, DECODE, LLAMA_1, 1.0)]
+    assert [row[0] for row in cells(speeds(samples))] == ["prefill, 100"]
+    assert "ids" not in remarks(samples)
+
+
 def test_remarks_tell_of_ids_idle_processes_and_late_workers() -> None:
     samples = [
         sample(0, DECODE, ONE, 1.0),
