@@ -99,16 +99,17 @@ class Comparison:
 
 def compare(options: argparse.Namespace, interrupts: Interrupts) -> None:
     """Start, measure, print."""
-    _read_once(options.model)
+    title = heading("Figures")  # the load is that before the start
     with ExitStack() as stack:
         comparison = Comparison(stack, options)
+        _read_once(options.model)
         comparison.start_ours(interrupts)
         python = options.llama_python or (Path(sys.executable) if find_spec("llama_cpp") else None)
         if python is not None:
             comparison.start_theirs(python)
-        print(heading("Figures"))
-        print(f"{options.model.name}; {comparison.llama_facts}; {options.rounds} rounds.\n")
         samples = comparison.measure()
+    print(title)
+    print(f"{options.model.name}; {comparison.llama_facts}.\n")
     print(speeds(samples))
     print(table(["program", "set up", "first token after, s"], comparison.starts))
     print(remarks(samples), end="")

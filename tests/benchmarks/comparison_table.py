@@ -10,7 +10,7 @@ from paired_figures import paired_ratios, shared_start, spread
 from sides import Side
 
 OURS, THEIRS = "expertmesh", "llama.cpp"
-COLUMNS = ("tokens", OURS, "tokens/s", THEIRS, "tokens/s", "ratio", "machine check", "others")
+COLUMNS = ("what, tokens", OURS, "tokens/s", THEIRS, "tokens/s", "ratio", "machine check", "others")
 
 
 def order_of_a_round(ours: Sequence[Side], theirs: Sequence[Side]) -> list[Side]:

@@ -72,7 +72,7 @@ def interpreter(folder: Path, library: str) -> Path:
 def test_both_sides_are_measured(tiny_model: Path, tmp_path: Path) -> None:
     done = beside_llama("--model", tiny_model, "--llama-python", interpreter(tmp_path, FAKE_LIBRARY))
     assert done.returncode == 0, done.stderr
-    assert "llama.cpp of llama-cpp-python 9.9: CPU : FAKE = 1;" in done.stdout
+    assert "llama.cpp of llama-cpp-python 9.9: CPU : FAKE = 1." in done.stdout
     rows = [line.split(" | ")[1:4:2] for line in done.stdout.splitlines() if line.startswith(("| prefill", "| decode"))]
     mesh = "2 workers of 1 thread, coordinator of 1 thread"
     assert rows == 2 * [
@@ -123,6 +123,12 @@ def test_a_llama_that_fails_is_an_error_of_one_line(
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: llama.cpp (repacked) has ended: {reason}")
+
+
+def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+    done = beside_llama("--model", tmp_path / "none.gguf")
+    assert done.returncode == 2
+    assert done.stderr == f"error: model file '{tmp_path / 'none.gguf'}' does not exist\n"
 
 
 def test_an_interpreter_that_is_not_there(tiny_model: Path, tmp_path: Path) -> None:
