@@ -63,7 +63,7 @@ EM_INLINE __m256i sums_of(const int16_t *sums16) { return _mm256_madd_epi16(byte
 
 // --- what types share ---------------------------------------------------------------------------------------------
 
-// Codes 0..15 or 0..31, each weight d times code less MIDDLE.
+// Codes 0..15 or 0..31, each weight d times (code less the middle, 8 or 16).
 template <int LOG2_MIDDLE> struct Centred {
     __m256i code[8];
     __m256 d;

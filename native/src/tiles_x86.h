@@ -80,8 +80,10 @@ void tile_of_acts(const uint8_t *w, size_t stride, int rows, int columns, const 
         next += TILE_ROWS * WHOLE_BYTES<Type>;
         w += WHOLE_BYTES<Type>;
     }
-    if constexpr (Type::Stored::COLUMNS == exact::SUB)
-        if (start < columns) add_block<Type, ACTS>(w, stride, rows, (columns - start) / exact::SUB, start, acts, total);
+    if (int subs = (columns - start) / exact::SUB; Type::Stored::COLUMNS == exact::SUB && subs > 0) {
+        prefetch_lines(next, (size_t)TILE_ROWS * subs * Type::Stored::BYTES);
+        add_block<Type, ACTS>(w, stride, rows, subs, start, acts, total);
+    }
     for (int a = 0; a < ACTS; a++) _mm256_storeu_ps(out + a * TILE_ROWS, total[a]);
 }
 
