@@ -43,7 +43,7 @@ LAYERS, EXPERTS, WIDTH = 2, 8, 32
 TERMS = Terms(
     session="5e55",
     fingerprint="0123456789abcdef",
-    geometry={"layers": LAYERS, "experts": EXPERTS, "width": WIDTH, "expert_width": 32},
+    geometry={"layers": LAYERS, "dense_layers": 0, "experts": EXPERTS, "width": WIDTH, "expert_width": 32},
     work="ipc://@work",
 )
 

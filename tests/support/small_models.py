@@ -22,12 +22,17 @@ _F32 = {"embd": 96, "ff_exp": 40, "heads": 6, "kv_heads": 1, "exp_type": "F32", 
 _MIX = {"embd": 64, "ff_exp": 64, "gate_type": "F16", "down_type": "BF16", "dense_type": "BF16", "tied": True}
 _Q8_0 = {"embd": 96, "ff_exp": 32, "exp_type": "Q8_0", "dense_type": "Q8_0"}
 _K = {"embd": 256, "ff_exp": 256, "heads": 8, "exp_type": "Q4_K", "down_type": "Q6_K", "dense_type": "Q4_K"}
+_DENSE = _Q8_0 | {"layers": 3, "dense_layers": 1, "ff_dense": 64, "raw_weights": True, "weight_scale": 2.5}
+_YARN = {"rope_scaling": "yarn", "rope_factor": 4.0, "rope_original": 32, "rope_base": 1e4}
+_SMALLEST = _F32 | {"layers": 1, "heads": 2, "kv_heads": 2, "head_dim": 16, "experts_used": 1}
 
 MODELS: dict[str, dict[str, Any]] = {
     "f32": _COMMON | _F32,
     "float-mix": _COMMON | _MIX,
     "q8_0": _COMMON | _Q8_0,
     "k": _COMMON | _K | {"output_type": "Q6_K"},
+    "dense-first": _COMMON | _DENSE | _YARN,
+    "smallest": _COMMON | _SMALLEST | {"rope_factor": 2.0},
 }
 """Settings of `moe_models.write_model`."""
 
