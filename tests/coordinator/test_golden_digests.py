@@ -27,6 +27,10 @@ GOLDEN = {
         "ccbec905d1b48b4f2e38759a895b9b04ec7dc114464c8c168ce818da40cfae38",
         "fda705d9eb5ad57aa6250a25249e58db296516897e6d757cb1863b7769695bec",
     ),
+    "dense-first": (
+        "8a2f2fc58893f42a626d23698b804153412bc44fa0ae5f8e022ae63f6b80f47f",
+        "6fa73839d18fed2bd0b6ffefafd3e5bb7778712ba1db3c2e109f9515bd313091",
+    ),
     "q8_0": (
         "cee11fac30d451e4064da1fd306ba5678e5da94b21197cbb48a5111cf3c2e8f8",
         "9d45e7800b9aa259f2d26e1cf27696367062b1e15d62b1a492e68307c3122637",
@@ -60,7 +64,13 @@ def digests(model: Path, threads: int, chunk: int) -> tuple[str, str]:
 @pytest.mark.parametrize(("threads", "chunk"), [(1, 512), (2, 7)])
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_every_way_of_computing_gives_the_digests(
-    name: str, threads: int, chunk: int, isa: str, demo_model: Path, mini_model: Callable[[str], Path]
+    name: str,
+    threads: int,
+    chunk: int,
+    isa: str,
+    demo_model: Path,
+    mini_model: Callable[[str], Path],
+    small_model: Callable[[str], Path],
 ) -> None:
-    model = demo_model if name == "demo" else mini_model(name)
-    assert digests(model, threads, chunk) == GOLDEN[name]
+    small = small_model if name == "dense-first" else mini_model
+    assert digests(demo_model if name == "demo" else small(name), threads, chunk) == GOLDEN[name]

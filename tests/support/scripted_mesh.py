@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,6 +95,10 @@ class Layout:
 
     width: int
     layers: tuple[_LayerForm, ...]
+
+    def with_experts(self) -> Iterator[tuple[int, _LayerForm]]:
+        """All of them."""
+        return enumerate(self.layers)
 
 
 class Bank:
