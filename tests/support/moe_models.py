@@ -68,6 +68,8 @@ class Settings:
     experts_used: int = 4
     ff_exp: int = 128
     vocab: int = 512
+    merged: bool = False
+    """The vocabulary is filled with tokens that merges make, as real ones are, and not with unused ones."""
     ctx: int = 2048
     rope_base: float = 1e6
     rope_scaling: str = ""
@@ -235,7 +237,7 @@ def _add_metadata(writer: GGUFWriter, s: Settings) -> None:
     writer.add_layer_norm_rms_eps(s.eps)
     writer.add_rope_freq_base(s.rope_base)
     _add_what_is_seldom(writer, s)
-    tokens, kinds, merges = _vocabulary(s.vocab)
+    tokens, kinds, merges = _vocabulary(s.vocab, s.merged)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(tokens)
@@ -267,8 +269,8 @@ def _add_what_is_seldom(writer: GGUFWriter, s: Settings) -> None:
             add(number)
 
 
-def _vocabulary(size: int) -> tuple[list[str], list[int], list[str]]:
-    """Tokens, their types, and merges: 256 bytes, a few words, fillers, then three control tokens."""
+def _vocabulary(size: int, merged: bool) -> tuple[list[str], list[int], list[str]]:
+    """Tokens, their types, and merges: 256 bytes, a few words, more merges or fillers, then three control tokens."""
     pairs = "t h,th e,i n,a n,an d,e r,o n,r e,in g,h e,\u0120 t,\u0120 the,\u0120 a,\u0120 and"
     merges = pairs.split(",")
     tokens = list(dict.fromkeys([*_byte_characters(), *(pair.replace(" ", "") for pair in merges)]))
@@ -276,8 +278,25 @@ def _vocabulary(size: int) -> tuple[list[str], list[int], list[str]]:
     room = size - len(tokens) - len(control)
     if room < 0:
         raise ValueError(f"a vocabulary of {size} is too small, at least {size - room} tokens expected")
-    kinds = [TokenType.NORMAL] * len(tokens) + [TokenType.UNUSED] * room + [TokenType.CONTROL] * len(control)
-    return [*tokens, *(f"[PAD{i}]" for i in range(room)), *control], [int(kind) for kind in kinds], merges
+    fillers = [] if merged else [f"[PAD{i}]" for i in range(room)]
+    if merged:
+        merges += _more_merges(tokens, room)
+    kinds = [TokenType.NORMAL] * len(tokens) + [TokenType.UNUSED] * len(fillers) + [TokenType.CONTROL] * len(control)
+    return [*tokens, *fillers, *control], [int(kind) for kind in kinds], merges
+
+
+def _more_merges(tokens: list[str], count: int) -> list[str]:
+    """So many merges of `tokens`, which what they make is added to; short tokens come first, as in text."""
+    rng, seen = np.random.default_rng(1), set(tokens)
+    merges: list[str] = []
+    while len(merges) < count:
+        for first, second in (rng.random((count - len(merges), 2)) ** 6).tolist():
+            left, right = tokens[int(len(tokens) * first)], tokens[int(len(tokens) * second)]
+            if left + right not in seen:
+                merges.append(f"{left} {right}")
+                tokens.append(left + right)
+                seen.add(left + right)
+    return merges
 
 
 def _byte_characters() -> list[str]:
