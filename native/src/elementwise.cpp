@@ -86,7 +86,8 @@ nb::object map(Any<const float> x, Function Kernels::*function) {
 void bind_elementwise(nb::module_ &m) {
     auto x = nb::arg("x").noconvert();
     m.def("rms_norm", &rms_norm, x, nb::arg("weight").noconvert(), "eps"_a, nb::arg("out").noconvert());
-    m.def("rope_table", &rope_table, nb::arg("position").noconvert(), nb::arg("inverse_frequency").noconvert(), "magnitude"_a);
+    m.def("rope_table", &rope_table, nb::arg("position").noconvert(), nb::arg("inverse_frequency").noconvert(),
+          "magnitude"_a);
     m.def("rope", &rope, x, nb::arg("cos").noconvert(), nb::arg("sin").noconvert());
     m.def("add_rows", &add_rows, x, nb::arg("y").noconvert());
     m.def("exponential", [](Any<const float> v) { return map(v, &Kernels::exponential); }, x);
