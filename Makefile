@@ -1,9 +1,12 @@
-# make demo | test | check | bench | clean; PYTHON names the interpreter (3.11 or newer) that makes the environment.
+# make demo | test | check | bench | clean; PYTHON names the interpreter (3.11 or newer) that makes the environment,
+# MODEL another file for the comparison in `bench`, LLAMA_PYTHON an interpreter that has llama-cpp-python.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.expertmesh-built
+MODEL ?= build/bench-mid.gguf
+LLAMA_PYTHON ?=
 
 NATIVE_SOURCES := $(shell find native -name CMakeLists.txt -o -name '*.cmake' -o -name '*.cpp' -o -name '*.h' -o -name '*.cu')
 CPP := $(shell find native tests -name '*.cpp' -o -name '*.h' -o -name '*.cu')
@@ -28,9 +31,15 @@ format: $(BUILT)
 	$(BIN)/ruff format .
 	$(if $(CPP),$(BIN)/clang-format -i $(CPP))
 
-bench: $(BUILT)
-	PYTHONPATH=tests/support:tests/benchmarks $(BIN)/python -P tests/benchmarks/kernel_speed.py
-	PYTHONPATH=tests/support:tests/benchmarks $(BIN)/python -P tests/benchmarks/step_overhead.py
+bench: export PYTHONPATH := tests/support:tests/benchmarks
+bench: $(BUILT) $(MODEL)
+	$(BIN)/python -P tests/benchmarks/kernel_speed.py
+	$(BIN)/python -P tests/benchmarks/step_overhead.py
+	$(BIN)/python -P tests/benchmarks/beside_llama.py --model $(MODEL) $(if $(LLAMA_PYTHON),--llama-python $(LLAMA_PYTHON))
+
+# 5 GB, kept until `make clean`.
+build/bench-mid.gguf: | $(BUILT)
+	$(BIN)/python tests/support/moe_models.py $@ --preset bench-mid
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(BUILT)

@@ -1,0 +1,137 @@
+"""A whole comparison, short: real clusters, and llama_side.py with a library that only looks like llama.cpp's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent
+FAKE_LIBRARY = """
+import ctypes, os
+
+__version__ = "9.9"
+llama_token = ctypes.c_int32
+llama_log_callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+LOGITS = (ctypes.c_float * 4)(0, 0, 1, 0)
+
+class Values:
+    pass
+
+def nothing(*arguments):
+    return None
+
+llama_log_set = llama_backend_init = llama_set_n_threads = llama_memory_clear = nothing
+llama_model_default_params = llama_context_default_params = llama_init_from_model = lambda *_: Values()
+llama_model_get_vocab = llama_get_memory = lambda _: Values()
+
+def llama_model_load_from_file(path, params):
+    return Values() if os.path.exists(path) and params.n_gpu_layers == 0 else None
+
+def llama_vocab_n_tokens(vocabulary):
+    return len(LOGITS)
+
+def llama_print_system_info():
+    return b"CPU : FAKE = 1 | "
+
+def llama_batch_get_one(tokens, count):
+    return tokens[:count]
+
+def llama_decode(context, batch):
+    return 0 if batch and min(batch) >= 0 else -1
+
+def llama_get_logits_ith(context, index):
+    return ctypes.cast(LOGITS, ctypes.POINTER(ctypes.c_float))
+"""
+
+
+def beside_llama(*options: str | Path) -> subprocess.CompletedProcess[str]:
+    short = ["--rounds", "1", "--prompt", "16", "--tokens", "3", "--threads", "1", "--settle-s", "0"]
+    return subprocess.run(
+        [sys.executable, "-P", BENCHMARKS / "beside_llama.py", *short, *options],
+        env={"PYTHONPATH": f"{BENCHMARKS}:{BENCHMARKS.parent / 'support'}"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def interpreter(folder: Path, library: str) -> Path:
+    """One that finds `library` under the name llama_cpp."""
+    (folder / "llama_cpp.py").write_text(library)
+    path = folder / "python"
+    path.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(110)
+def test_both_sides_are_measured(tiny_model: Path, tmp_path: Path) -> None:
+    done = beside_llama("--model", tiny_model, "--llama-python", interpreter(tmp_path, FAKE_LIBRARY))
+    assert done.returncode == 0, done.stderr
+    assert "llama.cpp of llama-cpp-python 9.9: CPU : FAKE = 1." in done.stdout
+    rows = [line.split(" | ")[1:4:2] for line in done.stdout.splitlines() if line.startswith(("| prefill", "| decode"))]
+    mesh = "2 workers of 1 thread, coordinator of 1 thread"
+    assert rows == 2 * [
+        ["no workers, 1 thread", "1 thread, repacked"],
+        ["no workers, 1 thread", "1 thread, plain"],
+        [mesh, "2 threads, repacked"],
+        [mesh, "2 threads, plain"],
+    ]
+    assert "the greedy ids of expertmesh are the same in all answers" in done.stdout
+    assert done.stderr.count("tokens/s") == 2 * (2 + 2 * 2)  # ours, and each layout with 1 and 2 threads
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(110)
+def test_no_answer_begins_when_the_time_is_over(tiny_model: Path, tmp_path: Path) -> None:
+    python = interpreter(tmp_path, FAKE_LIBRARY)
+    done = beside_llama("--model", tiny_model, "--workers", "0", "--llama-python", python, "--within-s", "0")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("tokens/s") == 1
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(110)
+def test_without_llama_our_own_figures_are_measured(tiny_model: Path) -> None:
+    if subprocess.run([sys.executable, "-P", "-c", "import llama_cpp"], capture_output=True).returncode == 0:
+        pytest.skip("llama-cpp-python is installed here")
+    done = beside_llama("--model", tiny_model, "--workers", "0")
+    assert done.returncode == 0, done.stderr
+    assert "llama.cpp not measured: not installed, see docs/comparison.md" in done.stdout
+    assert done.stdout.count("| not measured |") == 2
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize(
+    ("library", "reason"),
+    [
+        ("raise ImportError('no such library')", "ImportError: no such library"),
+        (FAKE_LIBRARY.replace("os.path.exists(path)", "False"), "error: llama.cpp cannot load "),
+        (FAKE_LIBRARY.replace("0 if batch", "-3 if batch"), "error: llama_decode returned -3"),
+    ],
+)
+def test_a_llama_that_fails_is_an_error_of_one_line(
+    library: str, reason: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    python = interpreter(tmp_path, library)
+    done = beside_llama("--model", tiny_model, "--workers", "0", "--llama-python", python)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: llama.cpp (repacked) has ended: {reason}")
+
+
+def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+    done = beside_llama("--model", tmp_path / "none.gguf")
+    assert done.returncode == 2
+    assert done.stderr == f"error: model file '{tmp_path / 'none.gguf'}' does not exist\n"
+
+
+def test_an_interpreter_that_is_not_there(tiny_model: Path, tmp_path: Path) -> None:
+    done = beside_llama("--model", tiny_model, "--workers", "0", "--llama-python", tmp_path / "none")
+    assert done.returncode == 2
+    assert done.stderr == f"error: {tmp_path / 'none'} cannot be started: No such file or directory\n"
