@@ -105,9 +105,16 @@ _BLOCKS = {
 
 _FLOATS = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16})
 
-RUNNABLE = frozenset(
-    {TensorType.F32, TensorType.F16, TensorType.BF16, TensorType.Q8_0, TensorType.Q4_K, TensorType.Q6_K}
-)
+RUNNABLE = _FLOATS | {
+    TensorType.Q4_0,
+    TensorType.Q4_1,
+    TensorType.Q5_0,
+    TensorType.Q5_1,
+    TensorType.Q8_0,
+    TensorType.Q4_K,
+    TensorType.Q5_K,
+    TensorType.Q6_K,
+}
 """The types that the kernels compute."""
 
 

@@ -2,4 +2,4 @@
 #define EXPERTMESH_AVX512 1
 #include "tiles_x86.h"
 
-extern const Kernels AVX512_KERNELS = EXPERTMESH_X86_KERNELS("avx512");
+constinit const Kernels AVX512_KERNELS = x86_kernels("avx512");

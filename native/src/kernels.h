@@ -21,7 +21,7 @@ using TileFn = void (*)(const uint8_t *w, size_t stride, int rows, int columns, 
 
 struct Kernels {
     const char *name;
-    TileFn f32, f16, bf16, q8_0, q4_k, q6_k;
+    TileFn f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k;
     // Codes (n), scales (n / 32), sums16 (n / 16) of n values; false if any is NaN or infinite.
     bool (*quantise)(const float *x, int n, int8_t *codes, float *scales, int16_t *sums16);
     void (*half_to_float)(const uint16_t *x, float *y, int n);

@@ -4,51 +4,52 @@
 
 namespace {
 
+// use(blocks::TYPE{}), whatever it returns.
+template <class Use> auto with_type(TensorType type, Use use) {
+    switch (type) {
+    case TensorType::F32: return use(blocks::F32{});
+    case TensorType::F16: return use(blocks::F16{});
+    case TensorType::BF16: return use(blocks::BF16{});
+    case TensorType::Q4_0: return use(blocks::Q4_0{});
+    case TensorType::Q4_1: return use(blocks::Q4_1{});
+    case TensorType::Q5_0: return use(blocks::Q5_0{});
+    case TensorType::Q5_1: return use(blocks::Q5_1{});
+    case TensorType::Q8_0: return use(blocks::Q8_0{});
+    case TensorType::Q4_K: return use(blocks::Q4_K{});
+    case TensorType::Q5_K: return use(blocks::Q5_K{});
+    case TensorType::Q6_K: return use(blocks::Q6_K{});
+    }
+    refuse("type: ggml type " + std::to_string((int)type) + " has no kernel");
+}
+
 struct TypeFacts {
     int block_columns, block_bytes;
 };
 
 TypeFacts facts(TensorType type) {
-    switch (type) {
-    case TensorType::F32: return {1, 4};
-    case TensorType::F16: return {1, 2};
-    case TensorType::BF16: return {1, 2};
-    case TensorType::Q8_0: return {32, blocks::Q8_0_BYTES};
-    case TensorType::Q4_K: return {256, blocks::Q4_K_BYTES};
-    case TensorType::Q6_K: return {256, blocks::Q6_K_BYTES};
-    }
-    refuse("type: ggml type " + std::to_string((int)type) + " has no kernel");
+    return with_type(type, [](auto kind) { return TypeFacts{kind.COLUMNS, kind.BYTES}; });
 }
 
-float weight_at(TensorType type, const uint8_t *row, int i) {
-    switch (type) {
-    case TensorType::F32: {
-        float v;
-        memcpy(&v, row + 4 * (size_t)i, 4);
-        return v;
+template <class Type> void float_row(const uint8_t *row, int columns, float *out) {
+    for (int i = 0; i < columns; i++) out[i] = Type::weight(row, i);
+}
+
+template <class Type> float weight(Type, const uint8_t *block, int j, int lane) {
+    float scaled = Type::scale(block, j) * (float)Type::integer(block, j, lane);
+    if constexpr (Type::HAS_MINIMUM) return scaled + Type::minimum(block, j);
+    return scaled;
+}
+
+float weight(blocks::Q6_K q, const uint8_t *block, int j, int lane) { // scale by scale: zeros keep the sign of both
+    return q.scale(block, j) * (float)q.scale16(block, j, lane) * (float)q.centred(block, j, lane);
+}
+
+template <class Type> void quantised_row(const uint8_t *row, int columns, float *out) {
+    constexpr int per_block = Type::COLUMNS / exact::SUB;
+    for (int s = 0; s < columns / exact::SUB; s++) {
+        const uint8_t *block = row + (size_t)(s / per_block) * Type::BYTES;
+        for (int i = 0; i < exact::SUB; i++) out[exact::SUB * s + i] = weight(Type{}, block, s % per_block, i);
     }
-    case TensorType::F16: return exact::from_half(blocks::u16_at(row + 2 * (size_t)i));
-    case TensorType::BF16: return exact::from_bf16(blocks::u16_at(row + 2 * (size_t)i));
-    case TensorType::Q8_0: {
-        const uint8_t *b = row + (size_t)(i / 32) * blocks::Q8_0_BYTES;
-        return exact::from_half(blocks::u16_at(b)) * (float)(int8_t)b[2 + i % 32];
-    }
-    case TensorType::Q4_K: {
-        const uint8_t *b = row + (size_t)(i / 256) * blocks::Q4_K_BYTES;
-        uint8_t scale[8], minimum[8];
-        blocks::unpack_scales6(b + 4, scale, minimum);
-        int j = (i % 256) / 32;
-        float d = exact::from_half(blocks::u16_at(b)) * (float)scale[j];
-        float m = exact::from_half(blocks::u16_at(b + 2)) * (float)minimum[j];
-        return d * (float)blocks::q4_k_code(b + 16, i % 256) - m;
-    }
-    case TensorType::Q6_K: {
-        const uint8_t *b = row + (size_t)(i / 256) * blocks::Q6_K_BYTES;
-        float d = exact::from_half(blocks::u16_at(b + 208)) * (float)((const int8_t *)b)[192 + (i % 256) / 16];
-        return d * (float)(blocks::q6_k_code(b, i % 256) - 32);
-    }
-    }
-    return 0.0f;
 }
 
 } // namespace
@@ -69,15 +70,26 @@ TileFn tile_of(TensorType type) {
     case TensorType::F32: return k.f32;
     case TensorType::F16: return k.f16;
     case TensorType::BF16: return k.bf16;
+    case TensorType::Q4_0: return k.q4_0;
+    case TensorType::Q4_1: return k.q4_1;
+    case TensorType::Q5_0: return k.q5_0;
+    case TensorType::Q5_1: return k.q5_1;
     case TensorType::Q8_0: return k.q8_0;
     case TensorType::Q4_K: return k.q4_k;
+    case TensorType::Q5_K: return k.q5_k;
     case TensorType::Q6_K: return k.q6_k;
     }
     return nullptr;
 }
 
 void dequantise_row(TensorType type, const uint8_t *row, int columns, float *out) {
-    for (int i = 0; i < columns; i++) out[i] = weight_at(type, row, i);
+    with_type(type, [=](auto kind) {
+        using Type = decltype(kind);
+        if constexpr (Type::COLUMNS == 1)
+            float_row<Type>(row, columns, out);
+        else
+            quantised_row<Type>(row, columns, out);
+    });
 }
 
 Weights::Weights(In<uint8_t, 1> bytes, int type_id, long n, int r, int c)

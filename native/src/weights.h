@@ -5,7 +5,20 @@
 #include "exact.h"
 #include "kernels.h"
 
-enum class TensorType { F32 = 0, F16 = 1, Q8_0 = 8, Q4_K = 12, Q6_K = 14, BF16 = 30 };
+// By their numbers in GGUF files.
+enum class TensorType {
+    F32 = 0,
+    F16 = 1,
+    Q4_0 = 2,
+    Q4_1 = 3,
+    Q5_0 = 6,
+    Q5_1 = 7,
+    Q8_0 = 8,
+    Q4_K = 12,
+    Q5_K = 13,
+    Q6_K = 14,
+    BF16 = 30,
+};
 
 size_t row_bytes(TensorType type, int columns); // throws on an unknown type or a row that is no whole blocks
 bool is_quantised(TensorType type);

@@ -28,8 +28,7 @@ from sides import Side
 from coordinator.cores import usable_cores
 from coordinator.interrupts import Interrupted, Interrupts
 from protocol.errors import ExpertmeshError
-from protocol.geometry import Geometry
-from protocol.gguf import GgufFile
+from protocol.model import Model
 
 SEED = 1
 SHORT = 8
@@ -46,8 +45,8 @@ class Comparison:
         self._stack = stack
         self._options = options
         self._deadline = time.monotonic() + options.within_s
-        with GgufFile.open(options.model) as gguf:
-            vocabulary = Geometry.of(gguf).vocabulary
+        with Model.open(options.model) as model:
+            vocabulary = model.geometry.vocabulary
         longest = max(options.prompt, WARM)
         self._ids = np.random.default_rng(SEED).integers(0, vocabulary, longest).tolist()
         self.ours: list[Side] = []

@@ -15,21 +15,19 @@ import time
 import numpy as np
 from benchmark_page import heading, table
 from numpy.typing import NDArray
-from random_weights import BLOCKS, random_rows
+from random_weights import random_rows
 
 import native
+from protocol.quant_types import RUNNABLE, TensorType
 
-NAMES = {0: "F32", 1: "F16", 30: "BF16", 8: "Q8_0", 12: "Q4_K", 14: "Q6_K"}
-COLUMNS, BYTES = 2048, 200_000_000
+BYTES = 200_000_000
 
 
-def weights_of(type_id: int) -> native.Weights:
+def weights_of(kind: TensorType, columns: int) -> native.Weights:
     """About 200 MB, so that no cache holds them; one part repeated, since only the reading counts."""
-    block_columns, block_bytes = BLOCKS[type_id]
-    row_bytes = COLUMNS // block_columns * block_bytes
-    part = random_rows(np.random.default_rng(1), type_id, 1000, COLUMNS)
-    repeats = BYTES // (1000 * row_bytes)
-    return native.Weights(np.tile(part, repeats), type_id, 1, 1000 * repeats, COLUMNS)
+    part = random_rows(np.random.default_rng(1), int(kind), 1000, columns)
+    repeats = BYTES // part.nbytes
+    return native.Weights(np.tile(part, repeats), int(kind), 1, 1000 * repeats, columns)
 
 
 def seconds(pool: native.Pool, weights: native.Weights, x: NDArray[np.float32]) -> float:
@@ -43,23 +41,29 @@ def seconds(pool: native.Pool, weights: native.Weights, x: NDArray[np.float32]) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument(
+        "--columns", type=int, default=2048, help="of a row; types whose blocks do not fit are left out"
+    )
     options = parser.parse_args()
     print(heading("Row dots"))
-    one, many = (np.random.default_rng(2).standard_normal((n, COLUMNS)).astype(np.float32) for n in (1, 64))
-    weights = {type_id: weights_of(type_id) for type_id in NAMES}
+    columns = options.columns
+    one, many = (np.random.default_rng(2).standard_normal((n, columns)).astype(np.float32) for n in (1, 64))
+    plain = weights_of(TensorType.F32, columns)
+    pools = [native.Pool(threads) for threads in sorted({1, os.cpu_count() or 1})]
     rows = []
-    for threads in sorted({1, os.cpu_count() or 1}):
-        pool = native.Pool(threads)
-        for type_id, name in NAMES.items():
+    for kind in sorted(kind for kind in RUNNABLE if columns % kind.block_columns == 0):
+        weights = weights_of(kind, columns)
+        for pool in pools:
             speeds, ratios = [], []
             for _ in range(options.rounds):
-                limit = BYTES / seconds(pool, weights[0], one)
-                speed = BYTES / seconds(pool, weights[type_id], one)
+                limit = BYTES / seconds(pool, plain, one)
+                speed = BYTES / seconds(pool, weights, one)
                 speeds.append(speed / 1e9)
                 ratios.append(speed / limit)
-            busy = statistics.median(seconds(pool, weights[type_id], many) for _ in range(2))
-            products = 64 * weights[type_id].rows * COLUMNS / busy / 1e9
-            rows.append([threads, name, statistics.median(speeds), statistics.median(ratios), products])
+            busy = statistics.median(seconds(pool, weights, many) for _ in range(2))
+            products = 64 * weights.rows * columns / busy / 1e9
+            rows.append([pool.threads, kind.name, statistics.median(speeds), statistics.median(ratios), products])
+    rows.sort(key=lambda row: row[0])
     print(table(["threads", "type", "GB/s, 1 row", "of F32's", "G multiply-adds/s, 64 rows"], rows))
 
 

@@ -6,15 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from clusters import live_cluster
+from clusters import PATIENT, live_cluster
 from reference_answer import Reference, reference_for
 
 import native
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
-
-PATIENT = ["--call-floor-ms", "20000"]
-"""So that a machine under load is no fault."""
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3, 4])

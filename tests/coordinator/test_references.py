@@ -24,7 +24,6 @@ DEMO: list[dict[str, Any]] = json.loads((DATA / "demo-greedy.json").read_text())
 
 FLOAT_TYPES = ("f32", "f16", "bf16")
 """Mini models whose activations stay fp32."""
-QUANTISED_TYPES = ("q8_0", "q4_k")
 
 NEAR = 0.1
 """Two best logits nearer than this: which one is chosen is left to rounding. llama.cpp's own margins on the demo model
@@ -52,7 +51,7 @@ def distances(stored: dict[str, NDArray[Any]], mini_model: Callable[[str], Path]
     return of
 
 
-@pytest.mark.parametrize("name", [*FLOAT_TYPES, *QUANTISED_TYPES])
+@pytest.mark.parametrize("name", MINI)
 def test_logits_are_about_as_near_to_float64_as_llama_cpps(name: str, distances: Callable[[str], F64]) -> None:
     found, theirs = distances(name), MINI[name]["llama_vs_f64_rel_l2"]
     assert np.median(found) <= 1.05 * theirs["median"]

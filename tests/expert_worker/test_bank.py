@@ -41,7 +41,18 @@ def run(bank: ExpertBank, layer: int, x: F32, experts: list[int], weight: float 
     return singles, sums
 
 
-@pytest.mark.parametrize("types", [("Q8_0",) * 3, ("F32",) * 3, ("Q8_0", "F16", "F32"), ("F16", "Q8_0", "BF16")])
+@pytest.mark.parametrize(
+    "types",
+    [
+        ("Q8_0",) * 3,
+        ("F32",) * 3,
+        ("Q8_0", "F16", "F32"),
+        ("F16", "Q8_0", "BF16"),
+        ("Q4_0", "Q5_1", "Q4_1"),
+        ("Q5_0", "Q4_1", "F16"),
+        ("BF16", "Q4_0", "Q5_0"),
+    ],
+)
 def test_experts_are_computed_from_the_bytes_of_the_file(tmp_path: Path, types: tuple[str, str, str]) -> None:
     gate, up, down = types
     path = write_model(tmp_path / "m.gguf", gate_type=gate, up_type=up, down_type=down, **SMALL)

@@ -25,19 +25,20 @@ template <class T> void print(const char *name, const std::vector<T> &values) {
     printf("%s %016llx\n", name, (unsigned long long)hash);
 }
 
-void tile(const char *name, TileFn function, int columns, size_t stride, std::vector<int> half_at, size_t block) {
+// One tile of random rows; `half_at` says where a block keeps its fp16 numbers, which are made small and finite.
+template <class Type> void tile(const char *name, TileFn function, int columns, std::vector<int> half_at) {
     Random random{42};
+    const size_t stride = (size_t)columns / Type::COLUMNS * Type::BYTES;
     std::vector<uint8_t> w(TILE_ROWS * stride);
     for (auto &byte : w) byte = (uint8_t)random.next();
-    if (block)
-        for (size_t at = 0; at < w.size(); at += block)
-            for (int h : half_at) w[at + h + 1] = (w[at + h + 1] & 0x83) | 0x20; // small, finite scales
-    if (!block && stride == 4u * columns)
+    for (size_t at = 0; at < w.size(); at += Type::BYTES)
+        for (int h : half_at) w[at + h + 1] = (w[at + h + 1] & 0x83) | 0x20;
+    if (Type::BYTES == 4)
         for (size_t i = 0; i < w.size() / 4; i++) {
             float v = random.real();
             memcpy(&w[4 * i], &v, 4);
         }
-    if (!block && stride == 2u * columns)
+    if (Type::BYTES == 2)
         for (size_t i = 0; i < w.size() / 2; i++) w[2 * i + 1] = (w[2 * i + 1] & 0xbf) | 0x20;
     std::vector<float> values(TILE_ACTS * columns), scales(values.size() / 32 + 16), out(TILE_ACTS * TILE_ROWS);
     std::vector<int8_t> codes(values.size() + 256);
@@ -55,12 +56,17 @@ void tile(const char *name, TileFn function, int columns, size_t stride, std::ve
 
 int main() {
     const Kernels &k = SCALAR_KERNELS;
-    tile("f32", k.f32, 512, 2048, {}, 0);
-    tile("f16", k.f16, 512, 1024, {}, 0);
-    tile("bf16", k.bf16, 512, 1024, {}, 0);
-    tile("q8_0", k.q8_0, 512, 512 / 32 * blocks::Q8_0_BYTES, {0}, blocks::Q8_0_BYTES);
-    tile("q4_k", k.q4_k, 512, 512 / 256 * blocks::Q4_K_BYTES, {0, 2}, blocks::Q4_K_BYTES);
-    tile("q6_k", k.q6_k, 512, 512 / 256 * blocks::Q6_K_BYTES, {208}, blocks::Q6_K_BYTES);
+    tile<blocks::F32>("f32", k.f32, 512, {});
+    tile<blocks::F16>("f16", k.f16, 512, {});
+    tile<blocks::BF16>("bf16", k.bf16, 512, {});
+    tile<blocks::Q4_0>("q4_0", k.q4_0, 608, {0}); // 608: the last block is a short one
+    tile<blocks::Q4_1>("q4_1", k.q4_1, 608, {0, 2});
+    tile<blocks::Q5_0>("q5_0", k.q5_0, 608, {0});
+    tile<blocks::Q5_1>("q5_1", k.q5_1, 608, {0, 2});
+    tile<blocks::Q8_0>("q8_0", k.q8_0, 608, {0});
+    tile<blocks::Q4_K>("q4_k", k.q4_k, 512, {0, 2});
+    tile<blocks::Q5_K>("q5_k", k.q5_k, 512, {0, 2});
+    tile<blocks::Q6_K>("q6_k", k.q6_k, 512, {208});
 
     Random random{7};
     const int n = 4096;

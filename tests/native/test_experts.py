@@ -39,7 +39,10 @@ def entries(rng: np.random.Generator, rows: int, k: int) -> tuple[np.ndarray, np
     return ids.ravel()[order].astype(np.int32), row[order].astype(np.int32), weight
 
 
-@pytest.mark.parametrize("types", [(12, 12, 14), (8, 8, 8), (0, 0, 0), (1, 12, 8), (12, 30, 0)])
+@pytest.mark.parametrize(
+    "types",
+    [(12, 12, 14), (8, 8, 8), (0, 0, 0), (1, 12, 8), (12, 30, 0), (2, 3, 6), (7, 13, 2), (30, 6, 13), (13, 2, 1)],
+)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_experts_are_their_twin_on_every_instruction_set(types: tuple[int, int, int], threads: int) -> None:
     rng = np.random.default_rng(7)

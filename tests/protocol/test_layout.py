@@ -158,8 +158,8 @@ def test_a_missing_expert_tensor(opened: Open, name: str) -> None:
 
 
 def test_an_expert_type_that_cannot_be_computed(opened: Open) -> None:
-    gguf = opened(changed(GATE, type=TensorType.Q4_0))
-    with pytest.raises(ModelError, match=rf"'{GATE}' has type Q4_0, which is not supported yet; supported: F32, F16"):
+    gguf = opened(changed(GATE, type=TensorType.IQ4_NL))
+    with pytest.raises(ModelError, match=rf"'{GATE}' has type IQ4_NL, which is not supported yet; supported: F32, F16"):
         layout_of(gguf)
 
 
@@ -212,9 +212,9 @@ DENSE: dict[str, tuple[Tensors, str]] = {
         "tensor 'blk.1.ffn_gate_inp.weight' has shape (64, 5), expected (64, 4) (columns first)",
     ),
     "type": (
-        changed("token_embd.weight", type=TensorType.Q5_1),
-        "tensor 'token_embd.weight' has type Q5_1, which is not supported yet; "
-        "supported: F32, F16, Q8_0, Q4_K, Q6_K, BF16",
+        changed("token_embd.weight", type=TensorType.MXFP4),
+        "tensor 'token_embd.weight' has type MXFP4, which is not supported yet; "
+        "supported: F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, BF16",
     ),
     "norm type": (
         changed("blk.0.ffn_norm.weight", type=TensorType.F16),

@@ -30,6 +30,8 @@ ANSWER_S = 60.0
 LEAST_TOKENS = 200
 """Of an answer with a script."""
 END_S = 15.0
+PATIENT = ["--call-floor-ms", "20000"]
+"""Options of a coordinator, so that a machine under load is no fault."""
 
 Status = dict[str, Any]
 Condition = Callable[[Status], bool]
@@ -164,6 +166,11 @@ class LiveCluster:
         if problem is None:
             return self.start(name, "expert_worker.main", options, env)
         return self.start(name, "problem_worker", options, env | {"EXPERTMESH_TEST_PROBLEM": problem})
+
+    def add_worker(self) -> None:
+        """One worker more, which is in force when this returns."""
+        self.workers.append(self.start_worker(len(self.workers)))
+        self.ready()
 
     def restart_worker(self, number: int) -> RealProcess:
         """A new life of a worker that was killed."""

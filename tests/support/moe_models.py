@@ -57,7 +57,10 @@ _EXPERT_TYPES = ("gate_type", "up_type", "down_type")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a synthetic model looks like. Types are names as in `gguf.GGMLQuantizationType`."""
+    """What a synthetic model looks like.
+
+    Types are names as in `gguf.GGMLQuantizationType`; of several, with commas between, layers take one each in turn.
+    """
 
     layers: int = 4
     embd: int = 256
@@ -113,11 +116,12 @@ class Settings:
             chosen = {name: value for name, value in chosen.items() if name not in _EXPERT_TYPES}
         return cls(**{**chosen, **settings})
 
-    def type_of(self, name: str) -> Type:
-        """The type of what `name` (as in "gate_type") stands for, defaults followed."""
-        if found := getattr(self, name):
-            return Type[found.upper()]
-        return self.type_of({"embd_type": "dense_type", "output_type": "embd_type"}.get(name, "exp_type"))
+    def type_of(self, name: str, layer: int = 0) -> Type:
+        """The type of what `name` (as in "gate_type") stands for in a layer, defaults followed."""
+        if not getattr(self, name):
+            return self.type_of({"embd_type": "dense_type", "output_type": "embd_type"}.get(name, "exp_type"), layer)
+        found = getattr(self, name).upper().split(",")
+        return Type[found[layer % len(found)]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,38 +175,38 @@ def tiny_model(folder: Path, preset: str = "tiny", **settings: Any) -> Path:
 
 def _tensors(s: Settings) -> Iterator[_Tensor]:
     """In the file's order, with spreads that keep activations near 1."""
-    dense, in_std = s.type_of("dense_type"), s.embd**-0.5
+    in_std = s.embd**-0.5
     queries, keys = s.heads * s.head_dim, s.kv_heads * s.head_dim
     residual = 1.0 / np.sqrt(2 * s.layers)  # keeps the growth of the residual stream in hand
 
     def norm(name: str, columns: int) -> _Tensor:
         return _Tensor(name=f"{name}.weight", shape=(columns,), type=Type.F32, std=0.1, mean=1.0)
 
-    def matrix(name: str, *shape: int, type: Type = dense, std: float = in_std) -> _Tensor:
+    def matrix(name: str, *shape: int, type: Type, std: float = in_std) -> _Tensor:
         return _Tensor(name=f"{name}.weight", shape=shape, type=type, std=std)
 
     yield matrix("token_embd", s.vocab, s.embd, type=s.type_of("embd_type"), std=in_std if s.tied else 1.0)
     for layer in range(s.layers):
-        block = f"blk.{layer}."
+        block, dense = f"blk.{layer}.", s.type_of("dense_type", layer)
         yield norm(block + "attn_norm", s.embd)
-        yield matrix(block + "attn_q", queries, s.embd)
-        yield matrix(block + "attn_k", keys, s.embd)
-        yield matrix(block + "attn_v", keys, s.embd)
+        yield matrix(block + "attn_q", queries, s.embd, type=dense)
+        yield matrix(block + "attn_k", keys, s.embd, type=dense)
+        yield matrix(block + "attn_v", keys, s.embd, type=dense)
         yield norm(block + "attn_q_norm", s.head_dim)
         yield norm(block + "attn_k_norm", s.head_dim)
-        yield matrix(block + "attn_output", s.embd, queries, std=residual * queries**-0.5)
+        yield matrix(block + "attn_output", s.embd, queries, type=dense, std=residual * queries**-0.5)
         yield norm(block + "ffn_norm", s.embd)
         if layer < s.dense_layers:
-            yield matrix(block + "ffn_gate", s.ff_dense, s.embd, std=1.4 * in_std)
-            yield matrix(block + "ffn_up", s.ff_dense, s.embd, std=1.4 * in_std)
-            yield matrix(block + "ffn_down", s.embd, s.ff_dense, std=2.0 * residual * s.ff_dense**-0.5)
+            yield matrix(block + "ffn_gate", s.ff_dense, s.embd, type=dense, std=1.4 * in_std)
+            yield matrix(block + "ffn_up", s.ff_dense, s.embd, type=dense, std=1.4 * in_std)
+            yield matrix(block + "ffn_down", s.embd, s.ff_dense, type=dense, std=2.0 * residual * s.ff_dense**-0.5)
             continue
         yield matrix(block + "ffn_gate_inp", s.experts, s.embd, type=Type.F32, std=2.0 * in_std)
         for role in ("gate", "up"):
-            kind = s.type_of(f"{role}_type")
+            kind = s.type_of(f"{role}_type", layer)
             yield matrix(block + f"ffn_{role}_exps", s.experts, s.ff_exp, s.embd, type=kind, std=1.4 * in_std)
-        down_std = 2.0 * residual * s.ff_exp**-0.5
-        yield matrix(block + "ffn_down_exps", s.experts, s.embd, s.ff_exp, type=s.type_of("down_type"), std=down_std)
+        kind, std = s.type_of("down_type", layer), 2.0 * residual * s.ff_exp**-0.5
+        yield matrix(block + "ffn_down_exps", s.experts, s.embd, s.ff_exp, type=kind, std=std)
     yield norm("output_norm", s.embd)
     if not s.tied:
         yield matrix("output", s.vocab, s.embd, type=s.type_of("output_type"), std=2.0 * in_std)

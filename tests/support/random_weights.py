@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCKS = {0: (1, 4), 1: (1, 2), 30: (1, 2), 8: (32, 34), 12: (256, 144), 14: (256, 210)}
+from protocol.quant_types import RUNNABLE
+
+BLOCKS = {int(kind): (kind.block_columns, kind.block_bytes) for kind in RUNNABLE}
 """ggml type: (columns, bytes) of a block."""
 
-HALF_AT = {8: (0,), 12: (0, 2), 14: (208,)}
-"""Where a quantised block keeps its fp16 scales."""
+HALF_AT = {2: (0,), 3: (0, 2), 6: (0,), 7: (0, 2), 8: (0,), 12: (0, 2), 13: (0, 2), 14: (208,)}
+"""Where a block of each quantised type keeps its fp16 scales and minimums."""
 
 
 def random_rows(

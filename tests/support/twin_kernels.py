@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,37 +31,57 @@ def quantise(x: F32) -> tuple[I8, F32]:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Rows of quantised weights: integer codes and what turns a sub-block's integer dot into fp32."""
+    """Rows of quantised weights: integers, and what turns a sub-block's integer dot into fp32."""
 
-    codes: NDArray[np.int64]  # (rows, columns)
+    integers: I64  # (rows, columns)
     scale: F32  # (rows, subs): multiplies the integer dot
-    minimum: F32  # (rows, subs): multiplies the sum of activation codes, taken off
+    minimum: F32 | None = None  # (rows, subs): multiplies the sum of activation codes; of types that have one
 
 
-def decode_q8_0(data: U8, columns: int) -> Decoded:
+def _halves(blocks: U8, at: int) -> F32:
+    """The fp16 number at a byte of each block, (rows, blocks)."""
+    return np.ascontiguousarray(blocks[..., at : at + 2]).view("<f2")[..., 0].astype(np.float32)
+
+
+def _decode_q8_0(data: U8, columns: int) -> Decoded:
     blocks = data.reshape(-1, columns // 32, 34)
-    d = np.ascontiguousarray(blocks[..., :2]).view("<f2")[..., 0].astype(np.float32)
-    codes = blocks[..., 2:].view(np.int8).astype(np.int64).reshape(len(blocks), columns)
-    return Decoded(codes, d, np.zeros_like(d))
+    return Decoded(blocks[..., 2:].view(np.int8).astype(np.int64).reshape(-1, columns), _halves(blocks, 0))
 
 
-def decode_q4_k(data: U8, columns: int) -> Decoded:
-    blocks = data.reshape(-1, columns // 256, 144)
-    d, dmin = (np.ascontiguousarray(blocks[..., i : i + 2]).view("<f2").astype(np.float32) for i in (0, 2))
+def _decode_small(data: U8, columns: int, *, bits: int, middle: int | None) -> Decoded:
+    """Q4_0, Q4_1, Q5_0, Q5_1: fp16 d, fp16 minimum unless there is a middle, 32 high bits if they are 5, nibbles."""
+    head = 2 if middle is not None else 4
+    high = 4 if bits == 5 else 0
+    blocks = data.reshape(-1, columns // 32, head + high + 16)
+    low = blocks[..., head + high :]
+    codes = np.concatenate([low & 15, low >> 4], -1).astype(np.int64)
+    if high:
+        codes |= np.unpackbits(blocks[..., head : head + 4], axis=-1, bitorder="little").astype(np.int64) << 4
+    minimum = _halves(blocks, 2) if middle is None else None
+    return Decoded(codes.reshape(-1, columns) - (middle or 0), _halves(blocks, 0), minimum)
+
+
+def _decode_six_bit(data: U8, columns: int, *, bits: int) -> Decoded:
+    """Q4_K, Q5_K: fp16 d and dmin, 6-bit scales and minimums, 32 bytes of high bits if the codes have 5, nibbles."""
+    high = 32 if bits == 5 else 0
+    blocks = data.reshape(-1, columns // 256, 16 + high + 128)
     p = blocks[..., 4:16].astype(np.int64)
     scale = np.concatenate([p[..., :4] & 63, (p[..., 8:] & 15) | (p[..., :4] >> 6 << 4)], -1)
     minimum = np.concatenate([p[..., 4:8] & 63, (p[..., 8:] >> 4) | (p[..., 4:8] >> 6 << 4)], -1)
-    q = blocks[..., 16:].reshape(*blocks.shape[:2], 4, 1, 32)
-    codes = np.concatenate([q & 15, q >> 4], -2).astype(np.int64).reshape(len(blocks), columns)
+    low = blocks[..., 16 + high :].reshape(*blocks.shape[:2], 4, 1, 32)
+    codes = np.concatenate([low & 15, low >> 4], -2).astype(np.int64).reshape(*blocks.shape[:2], 8, 32)
+    if high:
+        codes |= (blocks[..., None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None] & 1).astype(np.int64) << 4
+    d, dmin = (_halves(blocks, at)[..., None] for at in (0, 2))
     rows = len(blocks)
     return Decoded(
-        codes,
+        codes.reshape(rows, columns),
         (d * scale.astype(np.float32)).reshape(rows, -1),
-        (dmin * minimum.astype(np.float32)).reshape(rows, -1),
+        -(dmin * minimum.astype(np.float32)).reshape(rows, -1),
     )
 
 
-def decode_q6_k(data: U8, columns: int) -> Decoded:
+def _decode_q6_k(data: U8, columns: int) -> Decoded:
     """The scales of 16 columns are integers: they join the codes, and one exact integer is left per sub-block."""
     blocks = data.reshape(-1, columns // 256, 210)
     low, high = (
@@ -70,26 +92,33 @@ def decode_q6_k(data: U8, columns: int) -> Decoded:
     pairs = (high >> np.array([0, 2, 4, 6], np.uint8)[:, None]).astype(np.int64) & 3
     q = (nibbles | pairs << 4) - 32
     scale = blocks[..., 192:208].view(np.int8).astype(np.int64)
-    codes = q.reshape(*blocks.shape[:2], 16, 16) * scale[..., None]
-    d = np.ascontiguousarray(blocks[..., 208:]).view("<f2").astype(np.float32)
-    rows = len(blocks)
-    d = np.broadcast_to(d, (*blocks.shape[:2], 8)).reshape(rows, -1)
-    return Decoded(codes.reshape(rows, columns), d, np.zeros_like(d))
+    integers = q.reshape(*blocks.shape[:2], 16, 16) * scale[..., None]
+    return Decoded(integers.reshape(-1, columns), _halves(blocks, 208).repeat(8, axis=1))
 
 
-DECODERS = {8: decode_q8_0, 12: decode_q4_k, 14: decode_q6_k}
+DECODERS: dict[int, Callable[[U8, int], Decoded]] = {
+    2: partial(_decode_small, bits=4, middle=8),
+    3: partial(_decode_small, bits=4, middle=None),
+    6: partial(_decode_small, bits=5, middle=16),
+    7: partial(_decode_small, bits=5, middle=None),
+    8: _decode_q8_0,
+    12: partial(_decode_six_bit, bits=4),
+    13: partial(_decode_six_bit, bits=5),
+    14: _decode_q6_k,
+}
+"""By ggml type: rows of bytes and their columns."""
 
 
 def quantised_dot(weights: Decoded, codes: I8, scales: F32) -> F32:
     """(weight rows) x (activation rows) to (activation rows, weight rows)."""
     n, subs = len(codes), scales.shape[1]
-    out = np.zeros((n, len(weights.codes)), np.float32)
+    out = np.zeros((n, len(weights.integers)), np.float32)
     x = codes.astype(np.int64).reshape(n, 1, subs, 32)
-    dots = (x * weights.codes.reshape(1, -1, subs, 32)).sum(-1).astype(np.float32)
+    dots = (x * weights.integers.reshape(1, -1, subs, 32)).sum(-1).astype(np.float32)
     sums = x.sum(-1).astype(np.float32)
     parts = weights.scale * dots
-    if weights.minimum.any():
-        parts = fma(-weights.minimum, sums, parts)
+    if weights.minimum is not None:
+        parts = fma(weights.minimum, sums, parts)
     for first in range(0, subs, 8):
         block = np.zeros_like(out)
         for j in range(first, min(first + 8, subs)):
