@@ -1,4 +1,4 @@
-"""The dense part of a qwen3moe step on the CPU: embedding, attention half and router of each layer, head.
+"""The dense part of a qwen3moe step on the CPU: embedding, attention half and router of each layer, dense layers, head.
 
 The experts, between `route` and `combine`, are somebody else's work. docs/arithmetic.md states every operation;
 each row gives the bits that it would give alone.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 import native
-from coordinator.rope import inverse_frequencies
+from coordinator.rope import rotation
 from coordinator.weights import DenseWeights
 from coordinator.window import Window
 from protocol.geometry import Geometry
@@ -76,14 +76,14 @@ class DenseModel:
         geometry = self._geometry = model.geometry
         self._pool = pool
         self._weights = DenseWeights.of(model)
-        self._frequencies = inverse_frequencies(geometry.rope_base, geometry.head_dim)
+        self._rotation = rotation(geometry.rotary, geometry.head_dim)
         self._buffers = Activations.of(geometry, max_rows)
 
     def begin(self, window: Window) -> Step:
         """Embed the window's ids and look up their rotations."""
         buffers = self._buffers.first(window.rows)
         buffers.x[:] = self._weights.embedding.dequantise(0, window.ids)
-        cos, sin = native.rope_table(window.row_position, self._frequencies)
+        cos, sin = native.rope_table(window.row_position, self._rotation.frequencies, self._rotation.magnitude)
         caches = [chunk.sequence.cache for chunk in window.chunks]
         return Step(window=window, caches=caches, cos=cos, sin=sin, buffers=buffers)
 
@@ -111,16 +111,30 @@ class DenseModel:
 
     def route(self, layer: int, step: Step) -> tuple[native.Rows, I32, F32]:
         """What the experts take, and which of them: activation rows, ids and weights (rows, k). NonFiniteError(row)."""
-        weights, buffers, geometry = self._weights.layers[layer], step.buffers, self._geometry
-        native.rms_norm(buffers.x, weights.ffn_norm, geometry.norm_eps, buffers.normed)
-        rows = native.Rows(buffers.normed)
-        self._multiply(weights.router, rows, buffers.router)
-        ids, shares = native.route(buffers.router, geometry.experts_used, geometry.normalise_weights)
+        buffers, geometry = step.buffers, self._geometry
+        rows = self._ffn_input(layer, step)
+        self._multiply(self._weights.routers[layer], rows, buffers.router)
+        ids, shares = native.route(
+            buffers.router, geometry.experts_used, geometry.normalise_weights, geometry.weight_scale
+        )
         return rows, ids, shares
 
     def combine(self, step: Step) -> None:
         """x += the layer's experts: rounded to fp32 once, however many there were."""
         native.add_combined(step.buffers.x, step.buffers.sums)
+
+    def feed_forward(self, layer: int, step: Step) -> None:
+        """x += what a dense layer has in place of experts: one expert for all rows. NonFiniteError(row)."""
+        rows, out = self._ffn_input(layer, step), step.buffers.normed
+        every = np.arange(rows.count, dtype=np.int32)
+        matrices, first, one = self._weights.feed_forward[layer], np.zeros_like(every), np.ones(rows.count, np.float32)
+        no_sums = np.empty((0, out.shape[1]), np.int64)
+        try:
+            native.run_experts(self._pool, *matrices, rows, first, every, one, every, out, no_sums)
+        except native.EntryRangeError as error:
+            reason = "the feed-forward network's output is not finite or 2**22 or more"
+            raise native.NonFiniteError(reason, error.args[1]) from None
+        native.add_rows(step.buffers.x, out)
 
     def logits(self, step: Step, rows: list[int]) -> F32:
         """Head of the rows named, a new array (len(rows), vocabulary). NonFiniteError(index into `rows`)."""
@@ -134,6 +148,11 @@ class DenseModel:
         if not finite.all():
             raise native.NonFiniteError("a logit is NaN or infinite", int(finite.argmin()))
         return logits
+
+    def _ffn_input(self, layer: int, step: Step) -> native.Rows:
+        buffers = step.buffers
+        native.rms_norm(buffers.x, self._weights.layers[layer].ffn_norm, self._geometry.norm_eps, buffers.normed)
+        return native.Rows(buffers.normed)
 
     def _multiply(self, weights: native.Weights, rows: native.Rows, out: F32) -> None:
         """out (rows, ...) = rows @ weights.T, whatever the other axes of `out` are."""

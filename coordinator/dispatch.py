@@ -63,7 +63,7 @@ class MeshExperts:
         self.times = LayerTimes()
         self._cluster = cluster
         self._bank = bank
-        self._quantised = [layer.quantised_input for layer in layout.layers]
+        self._quantised = {number: layer.quantised_input for number, layer in layout.with_experts()}
         self._no_singles = np.empty((0, layout.width), np.float32)
         self._clock = clock
 

@@ -131,11 +131,14 @@ class Engine:
 
     def _compute(self, number: int, window: Window) -> F32:
         step = self._dense.begin(window)
-        for layer in range(self._geometry.layers):
+        for layer, experts in enumerate(self._layout.layers):
             with _rows_named(f"layer {layer}", window, range(window.rows)):
                 self._dense.attend(layer, step)
+                if experts is None:
+                    self._dense.feed_forward(layer, step)
+                    continue
                 rows, ids, weights = self._dense.route(layer, step)
-                if self._layout.layers[layer].quantised_input:
+                if experts.quantised_input:
                     rows.quantise()  # here, where a bad row has a name, and before anybody works on it
             self._experts.run_layer(number, layer, rows, ids, weights, step.zeroed_sums())
             self._dense.combine(step)

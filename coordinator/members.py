@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from coordinator.hello import MAX_NAME, Terms, mismatches, where
 from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, Tell, to
 from coordinator.placement import Placement, empty, spread
-from coordinator.plan import LOCAL
 from protocol.messages import (
     MAX_REASON,
     Assign,
@@ -47,7 +46,8 @@ class Members:
     def __init__(self, terms: Terms, *, expected: int, fresh_token: Callable[[], str]) -> None:
         """`expected` workers must have joined before the first placement is made; later it follows who is there."""
         self.terms = terms
-        self.active = empty(terms.geometry["layers"], terms.geometry["experts"])
+        geometry = terms.geometry
+        self.active = empty(geometry["layers"], geometry["experts"], geometry["dense_layers"])
         """The placement that plans are made from."""
         self.target: Placement | None = None
         """The placement that members are getting ready for."""
@@ -279,11 +279,11 @@ class Members:
             self.target = None  # the placement in force is all local by now
             return []
         latest = self.active if self.target is None else self.target
-        if latest.members == able and not (latest.owner == LOCAL).any():
+        if latest.members == able and latest.complete:
             return []
         self._version += 1
         layers, experts = self.active.owner.shape
-        self.target = spread(self._version, layers, experts, able)
+        self.target = spread(self._version, layers, experts, able, self.active.dense_layers)
         return [
             to(
                 self._members[serial].control,

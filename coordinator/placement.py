@@ -20,7 +20,14 @@ class Placement:
     members: tuple[int, ...]
     """Serial numbers of those who hold something, in the order of the rotation."""
     owner: I64
-    """(layers, experts)."""
+    """(layers, experts); LOCAL throughout in a dense layer, which has no experts."""
+    dense_layers: int = 0
+    """How many of the first layers are dense."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to the local bank."""
+        return not (self.owner[self.dense_layers :] == LOCAL).any()
 
     def held(self, member: int) -> U8:
         """(layers, experts): 1 where the member holds the expert, as Assign carries it."""
@@ -37,18 +44,20 @@ class Placement:
         return replace(self, members=members, owner=owner)
 
 
-def empty(layers: int, experts: int) -> Placement:
+def empty(layers: int, experts: int, dense_layers: int = 0) -> Placement:
     """Nobody holds anything: the local bank computes all of it."""
-    return Placement(version=0, members=(), owner=np.full((layers, experts), LOCAL, np.int64))
+    owner = np.full((layers, experts), LOCAL, np.int64)
+    return Placement(version=0, members=(), owner=owner, dense_layers=dense_layers)
 
 
-def spread(version: int, layers: int, experts: int, members: Sequence[int]) -> Placement:
+def spread(version: int, layers: int, experts: int, members: Sequence[int], dense_layers: int = 0) -> Placement:
     """Deal each layer's experts evenly: expert e of layer l to member (e + l) % n.
 
     So every layer gives every member work, and those who hold one expert more are others in the next layer.
     """
     if not members:
-        return replace(empty(layers, experts), version=version)
+        return replace(empty(layers, experts, dense_layers), version=version)
     turn = np.add.outer(np.arange(layers), np.arange(experts)) % len(members)
     owner = np.asarray(members, np.int64)[turn]
-    return Placement(version=version, members=tuple(members), owner=owner)
+    owner[:dense_layers] = LOCAL
+    return Placement(version=version, members=tuple(members), owner=owner, dense_layers=dense_layers)

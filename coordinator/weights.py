@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 import native
 from protocol.geometry import EMBEDDING, HEAD
-from protocol.layout import check_dense
+from protocol.layout import ROLES, check_dense
 from protocol.messages import F32
 from protocol.model import Model
 from protocol.shards import ModelFiles
@@ -16,7 +18,7 @@ from protocol.shards import ModelFiles
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerWeights:
-    """One layer without its experts. Matrices are views of the file, norms fp32 copies."""
+    """What every layer has. Matrices are views of the file, norms fp32 copies."""
 
     attention_norm: F32  # (width,)
     query: native.Weights  # heads * head_dim x width
@@ -26,7 +28,14 @@ class LayerWeights:
     key_norm: F32  # (head_dim,)
     output: native.Weights  # width x heads * head_dim
     ffn_norm: F32  # (width,)
-    router: native.Weights  # experts x width
+
+
+class FeedForward(NamedTuple):
+    """What a dense layer has in place of experts."""
+
+    gate: native.Weights  # dense_width x width
+    up: native.Weights  # dense_width x width
+    down: native.Weights  # width x dense_width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,6 +44,10 @@ class DenseWeights:
 
     embedding: native.Weights  # vocabulary x width
     layers: tuple[LayerWeights, ...]
+    routers: Mapping[int, native.Weights]
+    """Of the layers that have experts: experts x width."""
+    feed_forward: Mapping[int, FeedForward]
+    """Of the dense layers."""
     output_norm: F32  # (width,)
     head: native.Weights  # vocabulary x width
 
@@ -47,6 +60,8 @@ class DenseWeights:
         return cls(
             embedding=embedding,
             layers=tuple(_layer(files, index) for index in range(geometry.layers)),
+            routers={index: _matrix(files, f"blk.{index}.ffn_gate_inp.weight") for index in geometry.expert_layers},
+            feed_forward={index: _feed_forward(files, index) for index in range(geometry.dense_layers)},
             output_norm=_vector(files, "output_norm.weight"),
             head=embedding if geometry.tied_head else _matrix(files, HEAD),
         )
@@ -68,8 +83,11 @@ def _layer(files: ModelFiles, index: int) -> LayerWeights:
         key_norm=vector("attn_k_norm"),
         output=matrix("attn_output"),
         ffn_norm=vector("ffn_norm"),
-        router=matrix("ffn_gate_inp"),
     )
+
+
+def _feed_forward(files: ModelFiles, index: int) -> FeedForward:
+    return FeedForward(*(_matrix(files, f"blk.{index}.ffn_{role}.weight") for role in ROLES))
 
 
 def _matrix(files: ModelFiles, name: str) -> native.Weights:

@@ -61,8 +61,9 @@ class ExpertBank:
         self._pool = pool
         self._data = {file.path.name: file.file.data for file in model.files.files}
         self._watched = WatchedFiles(file.file for file in model.files.files)
-        self._layers = tuple(self._matrices(layer) for layer in model.layout.layers)
-        self._files = tuple({role.file for role in layer.roles} for layer in model.layout.layers)
+        layers = dict(model.layout.with_experts())
+        self._layers = {number: self._matrices(layer) for number, layer in layers.items()}
+        self._files = {number: {role.file for role in layer.roles} for number, layer in layers.items()}
 
     def rows(self, layer: int, codes: I8, scales: F32, values: F32) -> native.Rows:
         """Activations for the kernels: from `codes` (n, width) and `scales` (n, width / 32), or `values` (n, width).
@@ -116,7 +117,12 @@ class ExpertBank:
         self._check_file(layer, entry_expert)
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
-        """Ask for the pages of these experts. ExpertError if one is out of range or the file has changed."""
+        """Ask for the pages of these experts. ExpertError if one is out of range or the file has changed.
+
+        No experts are none of any layer.
+        """
+        if len(experts) == 0:
+            return
         self._check_ids(layer, experts)
         self._check_file(layer, experts)
         for role in self._layer(layer).roles:
@@ -145,7 +151,9 @@ class ExpertBank:
     def _layer(self, layer: int) -> LayerExperts:
         if not 0 <= layer < len(self.layout.layers):
             raise ExpertError(layer, -1, f"the model has layers 0 to {len(self.layout.layers) - 1}")
-        return self.layout.layers[layer]
+        if (experts := self.layout.layers[layer]) is None:
+            raise ExpertError(layer, -1, "a dense layer, which has no experts")
+        return experts
 
     def _check_ids(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
         self._layer(layer)

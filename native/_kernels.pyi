@@ -101,9 +101,9 @@ def rms_norm(x: NDArray[np.float32], weight: NDArray[np.float32], eps: float, ou
     """Over the last axis of x, weight of that length; out may be x. (rows, width) or (rows, heads, head_dim)."""
 
 def rope_table(
-    position: NDArray[np.int32], inverse_frequency: NDArray[np.float64]
+    position: NDArray[np.int32], inverse_frequency: NDArray[np.float64], magnitude: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """cos and sin, each (rows, head_dim / 2)."""
+    """cos and sin times `magnitude`, each (rows, head_dim / 2)."""
 
 def rope(x: NDArray[np.float32], cos: NDArray[np.float32], sin: NDArray[np.float32]) -> None:
     """Rotate (rows, heads, head_dim) in place, NeoX pairing: column i with i + head_dim / 2."""
@@ -133,8 +133,10 @@ def attention(
     """query (rows, heads, head_dim), out (rows, heads * head_dim); row i attends to positions 0..row_position[i] of
     caches[row_cache[i]], scaled by 1 / sqrt(head_dim). Keys of those positions must have been stored."""
 
-def route(logits: NDArray[np.float32], k: int, normalise: bool) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Router top-k: ids and weights (rows, k), best first, ties to the lowest id. NonFiniteError(row)."""
+def route(
+    logits: NDArray[np.float32], k: int, normalise: bool, scale: float
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Router top-k: ids and weights times `scale` (rows, k), best first, ties to the lowest id. NonFiniteError(row)."""
 
 def exponential(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """The exp of the bit path, elementwise, any shape: for sampling and tests."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -13,6 +12,8 @@ from protocol.errors import ModelError
 from protocol.gguf_header import shorten
 from protocol.gguf_strings import StringArray
 from protocol.messages import MAX_ENTRIES_PER_ROW
+from protocol.model_keys import ModelKeys
+from protocol.rotary import Rotary
 from protocol.shards import ModelFiles
 
 ARCHITECTURES = ("qwen3moe",)
@@ -21,8 +22,6 @@ ARCHITECTURES = ("qwen3moe",)
 EMBEDDING = "token_embd.weight"
 HEAD = "output.weight"
 
-_MAX_NUMBER = 2**31 - 1  # positions and ids are int32
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
@@ -30,6 +29,10 @@ class Geometry:
 
     architecture: str
     layers: int
+    dense_layers: int
+    """How many of the first layers have no experts, but one feed-forward network for all rows."""
+    dense_width: int
+    """Rows of a dense layer's gate and up; 0 if there is no such layer."""
     width: int
     """Columns of an activation row."""
     heads: int
@@ -37,7 +40,7 @@ class Geometry:
     head_dim: int
     """Columns of one head, of queries, keys and values alike; even."""
     experts: int
-    """Of each layer."""
+    """Of each layer that has experts."""
     experts_used: int
     """Experts that the router chooses for each row."""
     expert_width: int
@@ -45,10 +48,12 @@ class Geometry:
     vocabulary: int
     context: int
     """Positions the model was made for."""
-    rope_base: float
+    rotary: Rotary
     norm_eps: float
     normalise_weights: bool
-    """Whether the weights of the chosen experts are scaled to a sum of 1."""
+    """Whether the weights of the chosen experts are divided by their sum."""
+    weight_scale: float
+    """What they are multiplied by after that."""
     tied_head: bool
     """Whether the embedding serves as the head too."""
 
@@ -63,11 +68,14 @@ class Geometry:
     @classmethod
     def read(cls, files: ModelFiles) -> Self:
         """The numbers alone: ModelError if one is missing or cannot be, none for keys that are not computed."""
-        keys = _Keys(files)
+        keys = ModelKeys(files.metadata, ARCHITECTURES)
         width, heads = keys.size("embedding_length"), keys.size("attention.head_count")
+        dense_layers, context = keys.count("leading_dense_block_count"), keys.size("context_length")
         geometry = cls(
             architecture=keys.architecture,
             layers=keys.size("block_count"),
+            dense_layers=dense_layers,
+            dense_width=keys.size("feed_forward_length") if dense_layers else 0,
             width=width,
             heads=heads,
             kv_heads=keys.size("attention.head_count_kv", heads),
@@ -76,10 +84,11 @@ class Geometry:
             experts_used=keys.size("expert_used_count"),
             expert_width=keys.size("expert_feed_forward_length"),
             vocabulary=_vocabulary(files),
-            context=keys.size("context_length"),
-            rope_base=keys.positive("rope.freq_base", 10_000.0),
-            norm_eps=keys.positive("attention.layer_norm_rms_epsilon"),
-            normalise_weights=True,
+            context=context,
+            rotary=Rotary.of(keys, context),
+            norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
+            normalise_weights=keys.flag("expert_weights_norm", True),
+            weight_scale=keys.number("expert_weights_scale", 1.0, unset=0.0),
             tied_head=HEAD not in files.tensors,
         )
         geometry._check(files)
@@ -97,10 +106,16 @@ class Geometry:
             expected = f"expected {' or '.join(map(str, trivial))}" if trivial else "expected none"
             yield f"{files.path}: {key!r} is {value}, which is not supported yet; {expected}"
 
+    @property
+    def expert_layers(self) -> range:
+        """The layers that have experts."""
+        return range(self.dense_layers, self.layers)
+
     def handshake(self) -> dict[str, int]:
         """The numbers that a holder of experts must agree with."""
         return {
             "layers": self.layers,
+            "dense_layers": self.dense_layers,
             "experts": self.experts,
             "width": self.width,
             "expert_width": self.expert_width,
@@ -112,6 +127,10 @@ class Geometry:
             (
                 self.experts_used > MAX_ENTRIES_PER_ROW,
                 f"{self.experts_used} experts used, expected at most {MAX_ENTRIES_PER_ROW}",
+            ),
+            (
+                self.dense_layers >= self.layers,
+                f"{self.dense_layers} dense layers of {self.layers}, expected at least one layer with experts",
             ),
             (self.heads % self.kv_heads, f"{self.heads} heads are no multiple of {self.kv_heads} key-value heads"),
             (self.head_dim % 2, f"a head of {self.head_dim} columns, expected an even number"),
@@ -126,13 +145,10 @@ def _trivial(geometry: Geometry) -> Mapping[str, tuple[Any, ...]]:
     """Keys whose effect is not computed, each with the values that have none."""
     return {
         "vocab_size": (geometry.vocabulary,),
-        "leading_dense_block_count": (0,),
         "expert_shared_count": (0,),
         "expert_shared_feed_forward_length": (0,),
         "expert_group_count": (0, 1),
         "expert_group_used_count": (0, 1),
-        "expert_weights_scale": (0, 1),
-        "expert_weights_norm": (True,),
         "expert_gating_func": (0, 1),  # unset, softmax
         "interleave_moe_layer_step": (0, 1),
         "moe_every_n_layers": (0, 1),
@@ -150,45 +166,8 @@ def _trivial(geometry: Geometry) -> Mapping[str, tuple[Any, ...]]:
         "residual_scale": (0, 1),
         "embedding_scale": (0, 1),
         "use_parallel_residual": (False,),
-        "rope.dimension_count": (geometry.head_dim,),
-        "rope.dimension_sections": (),
-        "rope.scale_linear": (0, 1),
-        "rope.scaling.type": ("none",),
-        "rope.scaling.factor": (0, 1),
-        "rope.scaling.attn_factor": (0, 1),
+        **geometry.rotary.trivial(geometry.head_dim),
     }
-
-
-class _Keys:
-    """The metadata of one supported architecture."""
-
-    def __init__(self, files: ModelFiles) -> None:
-        self._files = files
-        self.architecture = files.metadata.text("general.architecture")
-        if self.architecture not in ARCHITECTURES:
-            raise ModelError(
-                f"{files.path}: architecture {shorten(self.architecture)} is not supported; "
-                f"supported: {', '.join(ARCHITECTURES)}"
-            )
-
-    def size(self, name: str, default: int | None = None) -> int:
-        """An integer of at least 1. A default of 0 is none: what it was derived from makes no sense."""
-        key = f"{self.architecture}.{name}"
-        if default and key not in self._files.metadata:
-            return default
-        found = self._files.metadata.integer(key)
-        if not 1 <= found <= _MAX_NUMBER:
-            raise ModelError(f"{self._files.path}: {key!r} is {found}, expected 1 to {_MAX_NUMBER}")
-        return found
-
-    def positive(self, name: str, default: float | None = None) -> float:
-        key = f"{self.architecture}.{name}"
-        if default is not None and key not in self._files.metadata:
-            return default
-        found = self._files.metadata.number(key)
-        if not (math.isfinite(found) and found > 0):
-            raise ModelError(f"{self._files.path}: {key!r} is {found}, expected a number above 0")
-        return found
 
 
 def _vocabulary(files: ModelFiles) -> int:

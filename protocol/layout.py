@@ -82,9 +82,10 @@ class LayerExperts:
 class ExpertLayout:
     """Every expert of a model."""
 
-    layers: tuple[LayerExperts, ...]
+    layers: tuple[LayerExperts | None, ...]
+    """By the model's numbers; None for a dense layer, which has no experts."""
     experts: int
-    """Of each layer."""
+    """Of each layer that has experts."""
     width: int
     """Columns of gate and up, rows of down."""
     expert_width: int
@@ -93,11 +94,16 @@ class ExpertLayout:
     @classmethod
     def of(cls, files: ModelFiles, geometry: Geometry) -> Self:
         """Find all experts. ModelError names tensor, file and both values if one is missing or cannot be computed."""
-        layers = tuple(
+        experts = (
             LayerExperts(**{role: _role_tensor(files, geometry, layer, role) for role in ROLES})
-            for layer in range(geometry.layers)
+            for layer in geometry.expert_layers
         )
-        layout = cls(layers=layers, experts=geometry.experts, width=geometry.width, expert_width=geometry.expert_width)
+        layout = cls(
+            layers=(*[None] * geometry.dense_layers, *experts),
+            experts=geometry.experts,
+            width=geometry.width,
+            expert_width=geometry.expert_width,
+        )
         layout.check(files)
         return layout
 
@@ -108,13 +114,17 @@ class ExpertLayout:
 
     def role_tensors(self) -> Iterator[RoleTensor]:
         """Layer by layer: gate, up, down."""
-        for layer in self.layers:
+        for _, layer in self.with_experts():
             yield from layer.roles
+
+    def with_experts(self) -> Iterator[tuple[int, LayerExperts]]:
+        """The layers that have experts, each with its number in the model."""
+        return ((number, layer) for number, layer in enumerate(self.layers) if layer is not None)
 
     @property
     def largest_blob(self) -> int:
         """Bytes of the largest expert."""
-        return max(layer.blob_bytes for layer in self.layers)
+        return max(layer.blob_bytes for _, layer in self.with_experts())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +145,7 @@ def dense_tensors(geometry: Geometry) -> tuple[DenseTensor, ...]:
     """All tensors but the experts, in the order in which a row meets them."""
     width, head_dim = geometry.width, geometry.head_dim
     queries, keys = geometry.heads * head_dim, geometry.kv_heads * head_dim
-    of_layer = {
+    attention: dict[str, tuple[int, ...]] = {
         "attn_norm": (width,),
         "attn_q": (width, queries),
         "attn_k": (width, keys),
@@ -144,10 +154,16 @@ def dense_tensors(geometry: Geometry) -> tuple[DenseTensor, ...]:
         "attn_k_norm": (head_dim,),
         "attn_output": (queries, width),
         "ffn_norm": (width,),
-        "ffn_gate_inp": (width, geometry.experts),
+    }
+    router = {"ffn_gate_inp": (width, geometry.experts)}
+    dense = {
+        "ffn_gate": (width, geometry.dense_width),
+        "ffn_up": (width, geometry.dense_width),
+        "ffn_down": (geometry.dense_width, width),
     }
     shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (width, geometry.vocabulary)}
     for layer in range(geometry.layers):
+        of_layer = attention | (router if layer in geometry.expert_layers else dense)
         shapes |= {f"blk.{layer}.{name}.weight": shape for name, shape in of_layer.items()}
     shapes["output_norm.weight"] = (width,)
     if not geometry.tied_head:
@@ -169,7 +185,7 @@ def dense_problems(files: ModelFiles, geometry: Geometry) -> Iterator[str]:
             _check_dense_tensor(files.tensor(expected.name), expected.shape)
         except ModelError as error:
             yield str(error)
-    experts = {expert_tensor(layer, role) for layer in range(geometry.layers) for role in ROLES}
+    experts = {expert_tensor(layer, role) for layer in geometry.expert_layers for role in ROLES}
     if left_over := sorted(files.tensors.keys() - experts - {tensor.name for tensor in dense}):
         yield (
             f"{files.tensor(left_over[0]).file.path}: tensor {shorten(left_over[0])} is not supported yet for "
@@ -179,7 +195,7 @@ def dense_problems(files: ModelFiles, geometry: Geometry) -> Iterator[str]:
 
 def expert_problems(files: ModelFiles, geometry: Geometry) -> Iterator[str]:
     """A sentence for each tensor of experts that cannot be used."""
-    for layer in range(geometry.layers):
+    for layer in geometry.expert_layers:
         for role in ROLES:
             try:
                 _role_tensor(files, geometry, layer, role)

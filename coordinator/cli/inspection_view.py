@@ -18,6 +18,7 @@ from coordinator.cli.wording import counted, harmless
 from coordinator.gpus import Gpu
 from coordinator.inspection import Inspection
 from protocol.host_memory import HostMemory
+from protocol.rotary import RopeScaling, Rotary
 from protocol.shards import ModelFiles
 
 WIDTH = 110
@@ -84,17 +85,23 @@ def _facts(files: ModelFiles, found: Inspection) -> Iterator[tuple[str, str]]:
         yield "name", found.name
     yield "kind", found.architecture or "it does not say"
     if (of := found.geometry) is not None:
+        dense = f", the first {of.dense_layers} dense" if of.dense_layers else ""
         yield (
             "layers",
-            f"{of.layers}, {of.width} wide; {of.heads} heads of {of.head_dim}, {of.kv_heads} for keys and values; "
-            f"made for {of.context} positions",
+            f"{of.layers}{dense}, {of.width} wide; "
+            f"{of.heads} heads of {of.head_dim}, {of.kv_heads} for keys and values; "
+            f"made for {of.context} positions{_scaled(of.rotary)}",
         )
         yield (
             "experts",
             f"{of.experts} a layer, {of.experts_used} used for each token, {of.expert_width} wide, "
-            f"{size(found.expert_bytes // (of.layers * of.experts))} each",
+            f"{size(found.expert_bytes // (len(of.expert_layers) * of.experts))} each",
         )
     yield "tokenizer", found.tokenizer
+
+
+def _scaled(rotary: Rotary) -> str:
+    return f" ({rotary.scaling} scaling by {rotary.factor:g})" if rotary.scaling != RopeScaling.NONE else ""
 
 
 def _parts(found: Inspection) -> Table:

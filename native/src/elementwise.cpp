@@ -30,7 +30,7 @@ void rms_norm(Any<const float> x, In<float, 1> weight, float eps, Any<float> out
     }
 }
 
-nb::object rope_table(In<int32_t, 1> position, In<double, 1> inverse_frequency) {
+nb::object rope_table(In<int32_t, 1> position, In<double, 1> inverse_frequency, double magnitude) {
     size_t rows = position.shape(0), half = inverse_frequency.shape(0);
     for (size_t r = 0; r < rows; r++) expect(position(r) >= 0, "position: 0 or more expected");
     NewArray<float> cos({rows, half}), sin({rows, half});
@@ -38,7 +38,7 @@ nb::object rope_table(In<int32_t, 1> position, In<double, 1> inverse_frequency) 
     for (size_t r = 0; r < rows; r++)
         for (size_t i = 0; i < half; i++) {
             double angle = (double)position(r) * inverse_frequency(i);
-            exact::sine_cosine(angle, &sin.data[r * half + i], &cos.data[r * half + i]);
+            exact::sine_cosine(angle, magnitude, &sin.data[r * half + i], &cos.data[r * half + i]);
         }
     return nb::make_tuple(cos.object, sin.object);
 }
@@ -86,7 +86,8 @@ nb::object map(Any<const float> x, Function Kernels::*function) {
 void bind_elementwise(nb::module_ &m) {
     auto x = nb::arg("x").noconvert();
     m.def("rms_norm", &rms_norm, x, nb::arg("weight").noconvert(), "eps"_a, nb::arg("out").noconvert());
-    m.def("rope_table", &rope_table, nb::arg("position").noconvert(), nb::arg("inverse_frequency").noconvert());
+    m.def("rope_table", &rope_table, nb::arg("position").noconvert(), nb::arg("inverse_frequency").noconvert(),
+          "magnitude"_a);
     m.def("rope", &rope, x, nb::arg("cos").noconvert(), nb::arg("sin").noconvert());
     m.def("add_rows", &add_rows, x, nb::arg("y").noconvert());
     m.def("exponential", [](Any<const float> v) { return map(v, &Kernels::exponential); }, x);

@@ -82,8 +82,9 @@ EM_FN float exponential(float x) {
 
 EM_FN float silu(float g) { return g / (1.0f + exponential(-g)); }
 
-// sin and cos of a double angle (0 <= angle < 2^20), reduced by pi/2 in two parts, fdlibm's kernel polynomials.
-EM_FN void sine_cosine(double angle, float *sine, float *cosine) {
+// sin and cos of a double angle (0 <= angle < 2^20), reduced by pi/2 in two parts, fdlibm's kernel polynomials; times
+// `magnitude`, then rounded once.
+EM_FN void sine_cosine(double angle, double magnitude, float *sine, float *cosine) {
     const double magic = 6755399441055744.0; // 1.5 * 2^52
     double n = (angle * 0.63661977236758138 + magic) - magic;
     double r = (angle - n * 1.57079632673412561417) - n * 6.07710050650619224932e-11;
@@ -104,8 +105,8 @@ EM_FN void sine_cosine(double angle, float *sine, float *cosine) {
     c = (1.0 - 0.5 * z) + (z * z) * c;
     int quadrant = (int)((int64_t)n & 3);
     double a = (quadrant & 1) ? c : s, b = (quadrant & 1) ? s : c;
-    *sine = (float)((quadrant & 2) ? -a : a);
-    *cosine = (float)((quadrant == 1 || quadrant == 2) ? -b : b);
+    *sine = (float)(((quadrant & 2) ? -a : a) * magnitude);
+    *cosine = (float)(((quadrant == 1 || quadrant == 2) ? -b : b) * magnitude);
 }
 
 // The scale of 32 activations from the largest magnitude's bit pattern; the caller has refused NaN and infinity.

@@ -21,7 +21,7 @@ void best_k(const float *logits, int n, int k, int32_t *ids) {
     }
 }
 
-nb::object route(In<float, 2> logits, int k, bool normalise) {
+nb::object route(In<float, 2> logits, int k, bool normalise, float scale) {
     size_t rows = logits.shape(0), n = logits.shape(1);
     expect_range("k", k, 1, std::min<long>(31, (long)n));
     NewArray<int32_t> ids({rows, (size_t)k});
@@ -43,7 +43,7 @@ nb::object route(In<float, 2> logits, int k, bool normalise) {
                 weight[j] = exact::exponential(row[id[j]] - row[id[0]]);
                 if (normalise) total = total + weight[j];
             }
-            for (int j = 0; j < k; j++) weight[j] = weight[j] / total;
+            for (int j = 0; j < k; j++) weight[j] = (weight[j] / total) * scale;
         }
     }
     return nb::make_tuple(ids.object, weights.object);
@@ -51,4 +51,6 @@ nb::object route(In<float, 2> logits, int k, bool normalise) {
 
 } // namespace
 
-void bind_router(nb::module_ &m) { m.def("route", &route, nb::arg("logits").noconvert(), "k"_a, "normalise"_a); }
+void bind_router(nb::module_ &m) {
+    m.def("route", &route, nb::arg("logits").noconvert(), "k"_a, "normalise"_a, "scale"_a);
+}

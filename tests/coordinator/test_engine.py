@@ -130,7 +130,10 @@ def test_threads_and_instruction_sets_give_the_same_bits(small_model: Callable[[
 
 @pytest.mark.parametrize(
     ("name", "allowed"),
-    [("f32", 1e-6), ("float-mix", 0.03), ("q8_0", 0.03), ("k", 0.03), ("short", 0.03), ("mixed", 0.03)],
+    [
+        *[("f32", 1e-6), ("float-mix", 0.03), ("q8_0", 0.03), ("k", 0.03), ("short", 0.03), ("mixed", 0.03)],
+        *[("dense-first", 0.03), ("smallest", 1e-6)],
+    ],
 )
 def test_logits_are_near_those_of_float64(small_model: Callable[[str], Path], name: str, allowed: float) -> None:
     """Layers, head counts and widths that the reference logits do not cover."""
@@ -207,6 +210,18 @@ def test_experts_are_asked_layer_by_layer_under_the_steps_number(recorded: tuple
     read(engine, TEXT[:3], chunk=1)
     assert recorder.calls == [(step, layer) for step in range(3) for layer in range(2)]
     assert engine.steps == 3
+
+
+def test_nobody_is_asked_for_dense_layers(small_model: Callable[[str], Path]) -> None:
+    recorders: list[Recorder] = []
+
+    def wrap(experts: ExpertRunner) -> Recorder:
+        recorders.append(Recorder(experts))
+        return recorders[0]
+
+    with local_engine(small_model("dense-first"), wrap=wrap) as engine:
+        read(engine, TEXT[:2], chunk=1)
+    assert recorders[0].calls == [(step, layer) for step in range(2) for layer in (1, 2)]
 
 
 def test_a_new_sequence_waits_behind_nobody_newer(engine: Engine) -> None:

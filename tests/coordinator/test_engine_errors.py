@@ -131,6 +131,17 @@ def test_a_row_that_is_not_finite_fails_by_name_and_the_others_go_on(copy: Calla
         assert engine.step([whole])[0].tobytes() == expected.tobytes()
 
 
+def test_a_dense_layer_whose_output_is_not_finite_fails_by_name(copy: Callable[[str], Path]) -> None:
+    path = copy("dense-first")
+    patch(path, "blk.0.ffn_up.weight", 0, np.float16(np.nan).tobytes())
+    with local_engine(path) as engine:
+        sequence = engine.new_sequence([1, 2], 0)
+        reason = "the feed-forward network's output is not finite or 2**22 or more"
+        with pytest.raises(RowError) as caught:
+            engine.step([Chunk(sequence=sequence, ids=[1, 2])])
+        assert str(caught.value) == f"layer 0, row 0 of the window (position 0): {reason}"
+
+
 @pytest.mark.parametrize("name", NAN)
 def test_logits_that_are_not_finite_fail_by_name(copy: Callable[[str], Path], name: str) -> None:
     path = copy(name)

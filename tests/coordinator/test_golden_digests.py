@@ -27,6 +27,10 @@ GOLDEN = {
         "ccbec905d1b48b4f2e38759a895b9b04ec7dc114464c8c168ce818da40cfae38",
         "fda705d9eb5ad57aa6250a25249e58db296516897e6d757cb1863b7769695bec",
     ),
+    "dense-first": (
+        "8a2f2fc58893f42a626d23698b804153412bc44fa0ae5f8e022ae63f6b80f47f",
+        "6fa73839d18fed2bd0b6ffefafd3e5bb7778712ba1db3c2e109f9515bd313091",
+    ),
     "q8_0": (
         "cee11fac30d451e4064da1fd306ba5678e5da94b21197cbb48a5111cf3c2e8f8",
         "9d45e7800b9aa259f2d26e1cf27696367062b1e15d62b1a492e68307c3122637",
@@ -73,10 +77,10 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def model(name: str, demo_model: Path, mini_model: Callable[[str], Path], small_model: Callable[[str], Path]) -> Path:
-    """The demo model, the small ones whose rows end in short blocks or whose types are mixed, or a mini model."""
+    """The demo model, a small one (rows that end in short blocks, mixed types, a dense layer), or a mini model."""
     if name == "demo":
         return demo_model
-    return small_model(name) if name in ("short", "mixed") else mini_model(name)
+    return small_model(name) if name in ("short", "mixed", "dense-first") else mini_model(name)
 
 
 def digests(model: Path, threads: int, chunk: int) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from protocol.messages import PROTOCOL, Hello
 TERMS = Terms(
     session="5e55",
     fingerprint="0123456789abcdef",
-    geometry={"layers": 2, "experts": 4, "width": 64, "expert_width": 32},
+    geometry={"layers": 2, "dense_layers": 0, "experts": 4, "width": 64, "expert_width": 32},
     work="ipc://@work",
 )
 
@@ -52,7 +52,10 @@ def test_a_worker_with_the_same_model_is_welcome() -> None:
         ({"fingerprint": "ffff"}, [["fingerprint", "ffff", SAME_FILE]]),
         ({"fingerprint": ""}, [["fingerprint", "nothing", SAME_FILE]]),
         ({"geometry": {**TERMS.geometry, "experts": 8}}, [["geometry.experts", "8", "4"]]),
-        ({"geometry": {"layers": 2, "experts": 4, "width": 64}}, [["geometry.expert_width", "nothing", "32"]]),
+        (
+            {"geometry": {"layers": 2, "dense_layers": 0, "experts": 4, "width": 64}},
+            [["geometry.expert_width", "nothing", "32"]],
+        ),
     ],
 )
 def test_each_mismatch_is_named_with_both_values(change: dict[str, Any], expected: list[list[str]]) -> None:
@@ -60,10 +63,13 @@ def test_each_mismatch_is_named_with_both_values(change: dict[str, Any], expecte
 
 
 def test_all_mismatches_are_named_at_once() -> None:
-    wrong = replace(GOOD, fingerprint="ffff", geometry={"layers": 9, "experts": 9, "width": 9, "expert_width": 9})
+    wrong = replace(
+        GOOD, fingerprint="ffff", geometry={"layers": 9, "dense_layers": 9, "experts": 9, "width": 9, "expert_width": 9}
+    )
     assert [field for field, _, _ in mismatches(wrong, TERMS)] == [
         "fingerprint",
         "geometry.layers",
+        "geometry.dense_layers",
         "geometry.experts",
         "geometry.width",
         "geometry.expert_width",
@@ -79,7 +85,7 @@ def test_a_client_need_not_have_the_model_but_must_not_have_another() -> None:
 
 
 def test_a_worker_must_make_a_claim() -> None:
-    assert len(mismatches(replace(GOOD, fingerprint="", geometry={}), TERMS)) == 5
+    assert len(mismatches(replace(GOOD, fingerprint="", geometry={}), TERMS)) == 6
 
 
 @pytest.mark.parametrize("field", ["role", "name", "incarnation", "host", "fingerprint", "isa"])

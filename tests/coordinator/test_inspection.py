@@ -88,6 +88,13 @@ def test_every_problem_is_told(small: Callable[..., Path]) -> None:
     ]
 
 
+def test_dense_layers_and_scaled_positions_are_told(small_model: Callable[[str], Path]) -> None:
+    text = page(small_model("dense-first"))
+    assert "layers     3, the first 1 dense, 96 wide; " in text
+    assert "made for 256 positions (yarn scaling by 4)\n" in text
+    assert "6 a layer, 3 used for each token, 32 wide, 9.79 kB each\n" in text
+
+
 def test_another_architecture_is_inspected_too(small: Callable[..., Path]) -> None:
     tensors = {name: RawTensor(name=name, shape=MOE_TENSORS[name].shape, type=TensorType.F32) for name in MOE_TENSORS}
     tensors["blk.0.attn_q.weight"] = RawTensor(name="blk.0.attn_q.weight", shape=(256, 1), type=TensorType.Q2_K)

@@ -40,7 +40,7 @@ from protocol.messages import (
 TERMS = Terms(
     session="5e55",
     fingerprint="0123456789abcdef",
-    geometry={"layers": 3, "experts": 8, "width": 64, "expert_width": 32},
+    geometry={"layers": 3, "dense_layers": 0, "experts": 8, "width": 64, "expert_width": 32},
     work="ipc://@work",
     beat_s=0.5,
     missed_beats=6,
@@ -189,6 +189,17 @@ def test_who_cannot_hold_its_experts_is_left_out_of_the_next_placement() -> None
     make_ready(mesh)
     assert (mesh.active.owner == second.serial).all()
     assert first.failed == "cannot hold its experts: disk error"
+
+
+def test_dense_layers_are_assigned_to_nobody_and_leave_no_gap() -> None:
+    terms = replace(TERMS, geometry={**TERMS.geometry, "dense_layers": 1})
+    mesh = Members(terms, expected=1, fresh_token=lambda: "token")
+    mesh.hello(b"a", hello("a", geometry=dict(terms.geometry)))
+    [assign] = told(mesh.open_work(b"a-work", OpenWork(token="token")), Assign)
+    assert assign.held.tolist() == [[0] * 8, [1] * 8, [1] * 8]
+    make_ready(mesh)
+    mesh.hello(b"b", hello("b", geometry=dict(terms.geometry)))
+    assert not told(mesh.unroutable(b"b"), Assign), "as if something were left to be assigned"
 
 
 def test_a_late_worker_makes_a_new_placement_while_the_old_one_stays_in_force() -> None:

@@ -43,6 +43,18 @@ def test_the_extra_expert_rotates_with_the_layer() -> None:
     assert {int(placement.held(member).sum()) for member in (10, 11, 12)} == {4}
 
 
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 20), MEMBERS)
+def test_dense_layers_are_nobodys_and_change_nothing_behind_them(
+    dense: int, layers: int, experts: int, members: list[int]
+) -> None:
+    placement, all_experts = (spread(1, dense + layers, experts, members, first) for first in (dense, 0))
+    assert (placement.owner[:dense] == LOCAL).all()
+    np.testing.assert_array_equal(placement.owner[dense:], all_experts.owner[dense:])
+    assert placement.complete
+    assert not placement.without(int(placement.owner[dense, 0])).complete
+    assert not empty(dense + layers, experts, dense).complete
+
+
 @given(st.integers(1, 6), st.integers(1, 20), MEMBERS, st.data())
 def test_without_a_member_only_its_experts_become_local(
     layers: int, experts: int, members: list[int], data: st.DataObject

@@ -18,7 +18,7 @@ WIDEST = "\N{BRAIN}"  # four bytes, and printable
 TERMS = Terms(
     session="5e55",
     fingerprint="0123456789abcdef",
-    geometry={"layers": 1, "experts": 1, "width": 64, "expert_width": 32},
+    geometry={"layers": 1, "dense_layers": 0, "experts": 1, "width": 64, "expert_width": 32},
     work="ipc://@work",
 )
 

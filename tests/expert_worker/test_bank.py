@@ -115,6 +115,20 @@ def test_what_the_model_does_not_have_is_refused_by_name(
             bank.prepare(layer, np.array(experts))
 
 
+def test_a_dense_layer_has_no_experts(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "dense.gguf", dense_layers=1, ff_dense=64, **SMALL)
+    with open_bank(path) as bank:
+        bank.prepare(0, np.array([], np.int64))
+        for work in (
+            lambda: run(bank, 0, activations(1, 64), [0]),
+            lambda: bank.rows(0, NO_CODES, NO_FLOATS, activations(1, 64)),
+            lambda: bank.prepare(0, np.array([2])),
+        ):
+            with pytest.raises(ExpertError, match="layer 0: a dense layer, which has no experts"):
+                work()
+        run(bank, 1, activations(1, 64), [0])
+
+
 def test_an_output_out_of_range_names_its_expert(model: Path) -> None:
     with open_bank(model) as bank, pytest.raises(ExpertError, match="layer 1, expert 2") as caught:
         run(bank, 1, activations(1, 64), [2, 3], weight=1e30)

@@ -73,7 +73,13 @@ def test_a_whole_life(coordinator: ScriptedCoordinator, start: Start, model: Pat
     worker = start("--threads", "2")
     hello = coordinator.welcome(worker)
     assert (hello.role, hello.name, hello.pid, hello.threads) == ("worker", "box-0", worker.process.pid, 2)
-    assert hello.geometry == {"layers": LAYERS, "experts": EXPERTS, "width": WIDTH, "expert_width": 32}
+    assert hello.geometry == {
+        "layers": LAYERS,
+        "dense_layers": 0,
+        "experts": EXPERTS,
+        "width": WIDTH,
+        "expert_width": 32,
+    }
     assert hello.isa in native.available_isas()
     ready = coordinator.assign_all(worker, hello)
     assert (ready.placement, ready.experts) == (1, LAYERS * EXPERTS)

@@ -86,7 +86,7 @@ int main() {
     k.merge(0.11f, z.data(), 0.89f, x.data(), n), print("merge", z);
     k.rotate(z.data(), x.data(), y.data(), n / 2), print("rotate", z);
     std::vector<float> sine(n), cosine(n);
-    for (int i = 0; i < n; i++) exact::sine_cosine(8.0 * i * 1.01, &sine[i], &cosine[i]);
+    for (int i = 0; i < n; i++) exact::sine_cosine(8.0 * i * 1.01, 1.1386294361, &sine[i], &cosine[i]);
     print("sine", sine), print("cosine", cosine);
     std::vector<int64_t> fixed(n);
     for (int i = 0; i < n; i++) fixed[i] = exact::to_fixed(x[i]);

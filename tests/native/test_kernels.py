@@ -126,7 +126,8 @@ def test_exponential_is_close_to_the_function() -> None:
     assert np.abs(native.exponential(x) / true - 1).max() < 2e-7
 
 
-def test_rms_norm_and_rope(isa: str) -> None:
+@pytest.mark.parametrize("magnitude", [1.0, 1.1386294361119891])
+def test_rms_norm_and_rope(isa: str, magnitude: float) -> None:
     rng = np.random.default_rng(5)
     x = rng.standard_normal((3, 4, 72)).astype(np.float32)
     weight = rng.standard_normal(72).astype(np.float32)
@@ -136,12 +137,12 @@ def test_rms_norm_and_rope(isa: str) -> None:
     position = np.array([0, 17, 32767], np.int32)
     frequency = 1e6 ** (-np.arange(36) / 36)
     turned = x.copy()
-    native.rope(turned, *native.rope_table(position, frequency))
-    same_bits(turned, twin.rope(x, position, frequency))
-    cos, sin = native.rope_table(position, frequency)
+    cos, sin = native.rope_table(position, frequency, magnitude)
+    native.rope(turned, cos, sin)
+    same_bits(turned, twin.rope(x, position, frequency, magnitude))
     angle = position[:, None] * frequency
-    np.testing.assert_allclose(cos, np.cos(angle), atol=1e-7)
-    np.testing.assert_allclose(sin, np.sin(angle), atol=1e-7)
+    np.testing.assert_allclose(cos, magnitude * np.cos(angle), atol=1e-7)
+    np.testing.assert_allclose(sin, magnitude * np.sin(angle), atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", ["f16", "f32"])
@@ -167,13 +168,15 @@ def test_attention_of_rows_in_several_sequences(isa: str, pool: native.Pool, kin
             same_bits(out[r, h * dim : (h + 1) * dim], twin.attend(query[r, h], keys[:n, g], values[:n, g]))
 
 
-@given(seed=st.integers(0, 2**32 - 1), k=st.integers(1, 8), normalise=st.booleans())
+@given(
+    seed=st.integers(0, 2**32 - 1), k=st.integers(1, 8), normalise=st.booleans(), scale=st.floats(0.125, 8, width=32)
+)
 @settings(max_examples=60, deadline=None)
-def test_router(seed: int, k: int, normalise: bool) -> None:
+def test_router(seed: int, k: int, normalise: bool, scale: float) -> None:
     rng = np.random.default_rng(seed)
     logits = rng.integers(-4, 4, (5, 16)).astype(np.float32)  # many ties
-    ids, weights = native.route(logits, k, normalise)
-    twin_ids, twin_weights = twin.route(logits, k, normalise)
+    ids, weights = native.route(logits, k, normalise, scale)
+    twin_ids, twin_weights = twin.route(logits, k, normalise, scale)
     np.testing.assert_array_equal(ids, twin_ids)
     same_bits(weights, twin_weights)
 

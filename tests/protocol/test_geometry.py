@@ -12,6 +12,7 @@ from gguf_bytes import F32, I64, U64, Raw, RawTensor, moe_bytes
 
 from protocol.errors import ModelError
 from protocol.geometry import Geometry
+from protocol.rotary import RopeScaling, Rotary
 from protocol.shards import ModelFiles
 
 Read = Callable[..., Geometry]
@@ -35,6 +36,8 @@ def test_a_sound_model(read: Read) -> None:
     assert geometry == Geometry(
         architecture="qwen3moe",
         layers=2,
+        dense_layers=0,
+        dense_width=0,
         width=64,
         heads=4,
         kv_heads=2,
@@ -44,12 +47,13 @@ def test_a_sound_model(read: Read) -> None:
         expert_width=96,
         vocabulary=5,
         context=128,
-        rope_base=1e6,
+        rotary=Rotary(base=1e6, original_context=128),
         norm_eps=float(np.float32(1e-6)),
         normalise_weights=True,
+        weight_scale=1.0,
         tied_head=False,
     )
-    assert geometry.handshake() == {"layers": 2, "experts": 4, "width": 64, "expert_width": 96}
+    assert geometry.handshake() == {"layers": 2, "dense_layers": 0, "experts": 4, "width": 64, "expert_width": 96}
 
 
 def test_the_demo_model(demo_model: Path) -> None:
@@ -61,7 +65,7 @@ def test_the_demo_model(demo_model: Path) -> None:
 def test_defaults(read: Read) -> None:
     left_out = ["attention.key_length", "attention.value_length", "attention.head_count_kv", "rope.freq_base"]
     geometry = read({f"qwen3moe.{name}": None for name in left_out})
-    assert (geometry.head_dim, geometry.kv_heads, geometry.rope_base) == (16, 4, 10_000.0)
+    assert (geometry.head_dim, geometry.kv_heads, geometry.rotary.base) == (16, 4, 10_000.0)
 
 
 def test_without_a_head_the_embedding_serves(read: Read) -> None:
@@ -122,11 +126,23 @@ def test_bad_sizes(read: Read, name: str, found: object, message: str) -> None:
         read({f"qwen3moe.{name}": found})
 
 
-@pytest.mark.parametrize("name", ["rope.freq_base", "attention.layer_norm_rms_epsilon"])
-@pytest.mark.parametrize("found", [0.0, -1.0, float("nan"), float("inf")])
-def test_bad_constants(read: Read, name: str, found: float) -> None:
-    with pytest.raises(ModelError, match=rf"'qwen3moe\.{name}' is {found}, expected a number above 0"):
-        read({f"qwen3moe.{name}": found})
+@pytest.mark.parametrize(
+    ("name", "expected", "more"),
+    [
+        ("attention.layer_norm_rms_epsilon", "above 0", [0.0]),
+        ("expert_weights_scale", "above 0", []),  # 0 is unset
+        ("rope.freq_base", "above 1", [0.0, 1.0]),
+        ("rope.scale_linear", "of at least 1", [0.0, 0.5]),
+        ("rope.scaling.factor", "of at least 1", [0.0, 0.5]),
+        ("rope.scaling.attn_factor", "above 0", [0.0]),
+        ("rope.scaling.yarn_beta_fast", "above 0", [0.0]),
+        ("rope.scaling.yarn_beta_slow", "above 0", [0.0]),
+    ],
+)
+def test_bad_constants(read: Read, name: str, expected: str, more: list[float]) -> None:
+    for found in [-1.0, float("nan"), float("inf"), *more]:
+        with pytest.raises(ModelError, match=rf"'qwen3moe\.{name}' is {found}, expected a number {expected}$"):
+            read({f"qwen3moe.{name}": found})
 
 
 @pytest.mark.parametrize(
@@ -141,9 +157,31 @@ def test_bad_constants(read: Read, name: str, found: float) -> None:
             r"key 'qwen3moe\.attention\.key_length' is missing",
         ),
         ({"block_count": 2**31 - 1}, "2147483647 layers stated, but only 27 tensors"),
+        (
+            {"leading_dense_block_count": 2, "feed_forward_length": 96},
+            "2 dense layers of 2, expected at least one layer with experts",
+        ),
+        ({"leading_dense_block_count": 1}, r"key 'qwen3moe\.feed_forward_length' is missing"),
+        (
+            {"leading_dense_block_count": Raw(I64, b"\xff" * 8)},
+            r"'qwen3moe\.leading_dense_block_count' is -1, expected 0 to 2147483647",
+        ),
+        ({"rope.scaling.original_context_length": 0}, "original_context_length' is 0, expected 1 to 2147483647"),
+        (
+            {"rope.scaling.type": "none", "rope.scaling.factor": 4.0},
+            r"'qwen3moe\.rope\.scaling\.factor' is 4\.0, expected 1, for the scaling's type is none",
+        ),
+        (
+            {"rope.scaling.factor": 4.0, "rope.scale_linear": 2.0},
+            r"'qwen3moe\.rope\.scale_linear' is 2\.0, expected 4, which is rope\.scaling\.factor",
+        ),
+        (
+            {"rope.scaling.yarn_beta_fast": 2.0, "rope.scaling.yarn_beta_slow": 2.0},
+            r"'qwen3moe\.rope\.scaling\.yarn_beta_fast' is 2\.0, expected a number above 2, which is yarn_beta_slow",
+        ),
     ],
 )
-def test_contradictions(read: Read, changes: dict[str, int], message: str) -> None:
+def test_contradictions(read: Read, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         read({f"qwen3moe.{name}": found for name, found in changes.items()})
 
@@ -161,10 +199,7 @@ NOT_SUPPORTED: list[tuple[str, Any, Any]] = [
     # key, a value without effect, a value that would have one
     ("general.type", "model", "adapter"),
     ("qwen3moe.vocab_size", 5, 6),
-    ("qwen3moe.leading_dense_block_count", 0, 1),
     ("qwen3moe.expert_shared_count", 0, 1),
-    ("qwen3moe.expert_weights_scale", 1.0, 2.5),
-    ("qwen3moe.expert_weights_norm", True, False),
     ("qwen3moe.expert_gating_func", 1, 2),
     ("qwen3moe.expert_group_count", 1, 8),
     ("qwen3moe.attention.value_length", 32, 16),
@@ -174,8 +209,11 @@ NOT_SUPPORTED: list[tuple[str, Any, Any]] = [
     ("qwen3moe.final_logit_softcapping", 0.0, 30.0),
     ("qwen3moe.rope.dimension_count", 32, 16),
     ("qwen3moe.rope.dimension_sections", None, [1, 2, 3]),
-    ("qwen3moe.rope.scaling.type", "none", "yarn"),
-    ("qwen3moe.rope.scaling.factor", 1.0, 4.0),
+    ("qwen3moe.rope.scaling.type", "none", "longrope"),
+    ("qwen3moe.rope.scaling.alpha", 1.0, 1000.0),
+    ("qwen3moe.rope.scaling.yarn_attn_factor", 1.0, 1.2),
+    ("qwen3moe.rope.scaling.yarn_ext_factor", -1.0, 0.5),
+    ("qwen3moe.rope.scaling.yarn_log_multiplier", 0.0, 0.1),
 ]
 
 
@@ -184,6 +222,61 @@ def test_what_would_be_computed_wrongly_is_refused_by_name(read: Read, key: str,
     assert read({key: harmless}) == read()
     with pytest.raises(ModelError, match=rf"model\.gguf: '{key}' is .* which is not supported yet; expected"):
         read({key: harmful})
+
+
+SCALINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    # keys behind rope, what they say
+    ({"scaling.type": "none"}, {}),
+    ({"scaling.factor": 4.0}, {"scaling": RopeScaling.LINEAR, "factor": 4.0}),
+    ({"scale_linear": 4.0}, {"scaling": RopeScaling.LINEAR, "factor": 4.0}),
+    ({"scale_linear": 4.0, "scaling.factor": 4.0}, {"scaling": RopeScaling.LINEAR, "factor": 4.0}),
+    ({"scaling.type": "linear", "scaling.factor": 4.0}, {"scaling": RopeScaling.LINEAR, "factor": 4.0}),
+    ({"scaling.type": "linear", "scaling.yarn_ext_factor": 0.0}, {"scaling": RopeScaling.LINEAR}),
+    ({"scaling.type": "yarn", "scaling.factor": 4}, {"scaling": RopeScaling.YARN, "factor": 4.0}),
+    (
+        {
+            "scaling.type": "yarn",
+            "scaling.factor": 4.0,
+            "scaling.original_context_length": 32,
+            "scaling.attn_factor": 0.5,
+            "scaling.finetuned": True,
+            "scaling.yarn_beta_fast": 16.0,
+            "scaling.yarn_beta_slow": 2.0,
+            "scaling.yarn_ext_factor": 1.0,
+        },
+        {
+            "scaling": RopeScaling.YARN,
+            "factor": 4.0,
+            "original_context": 32,
+            "attention_factor": 0.5,
+            "beta_fast": 16.0,
+            "beta_slow": 2.0,
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("keys", "expected"), SCALINGS)
+def test_scaled_positions(read: Read, keys: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = read({f"qwen3moe.rope.{name}": value for name, value in keys.items()}).rotary
+    assert found == Rotary(**{"base": 1e6, "original_context": 128, **expected})
+
+
+@pytest.mark.parametrize(("found", "expected"), [(0.0, 1.0), (1.0, 1.0), (2.5, 2.5)])
+def test_the_scale_of_the_experts_weights(read: Read, found: float, expected: float) -> None:
+    assert read({"qwen3moe.expert_weights_scale": found}).weight_scale == expected
+
+
+def test_the_experts_weights_may_stay_as_they_are(read: Read) -> None:
+    assert not read({"qwen3moe.expert_weights_norm": False}).normalise_weights
+    with pytest.raises(ModelError, match=r"'qwen3moe\.expert_weights_norm' is int 0, expected a bool"):
+        read({"qwen3moe.expert_weights_norm": 0})
+
+
+def test_dense_first_layers(read: Read) -> None:
+    geometry = read({"qwen3moe.leading_dense_block_count": 1, "qwen3moe.feed_forward_length": 160})
+    assert (geometry.dense_layers, geometry.dense_width, geometry.expert_layers) == (1, 160, range(1, 2))
+    assert geometry.handshake()["dense_layers"] == 1
 
 
 def test_an_array_where_a_number_is_expected_is_refused(read: Read) -> None:

@@ -56,7 +56,7 @@ def hello(**changes: Any) -> Hello:
         pid=4711,
         host="box-a",
         fingerprint="0123456789abcdef",
-        geometry={"layers": 2, "experts": 4, "width": 64, "expert_width": 32},
+        geometry={"layers": 2, "dense_layers": 0, "experts": 4, "width": 64, "expert_width": 32},
         isa="scalar",
         threads=1,
     )

@@ -13,13 +13,13 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGML_QUANT_VERSION, GGUFWriter, TokenType
+from gguf import GGML_QUANT_SIZES, GGML_QUANT_VERSION, GGUFWriter, RopeScalingType, TokenType
 from gguf import GGMLQuantizationType as Type
 from k_quants import BLOCK, K_ENCODERS, encode, random_blocks
 from numpy.typing import NDArray
@@ -71,8 +71,25 @@ class Settings:
     experts_used: int = 4
     ff_exp: int = 128
     vocab: int = 512
+    merged: bool = False
+    """The vocabulary is filled with tokens that merges make, as real ones are, and not with unused ones."""
     ctx: int = 2048
     rope_base: float = 1e6
+    rope_scaling: str = ""
+    """"none", "linear" or "yarn"; no such key if empty, as for every setting below that is 0 or empty."""
+    rope_factor: float = 0.0
+    rope_original: int = 0
+    """Positions before the scaling."""
+    rope_attn_factor: float = 0.0
+    beta_fast: float = 0.0
+    beta_slow: float = 0.0
+    raw_weights: bool = False
+    """The weights of the chosen experts are not divided by their sum."""
+    weight_scale: float = 0.0
+    dense_layers: int = 0
+    """So many first layers have no experts."""
+    ff_dense: int = 0
+    """Rows of a dense layer's gate and up."""
     eps: float = 1e-6
     seed: int = 1234
     exp_type: str = "Q8_0"
@@ -179,6 +196,11 @@ def _tensors(s: Settings) -> Iterator[_Tensor]:
         yield norm(block + "attn_k_norm", s.head_dim)
         yield matrix(block + "attn_output", s.embd, queries, type=dense, std=residual * queries**-0.5)
         yield norm(block + "ffn_norm", s.embd)
+        if layer < s.dense_layers:
+            yield matrix(block + "ffn_gate", s.ff_dense, s.embd, type=dense, std=1.4 * in_std)
+            yield matrix(block + "ffn_up", s.ff_dense, s.embd, type=dense, std=1.4 * in_std)
+            yield matrix(block + "ffn_down", s.embd, s.ff_dense, type=dense, std=2.0 * residual * s.ff_dense**-0.5)
+            continue
         yield matrix(block + "ffn_gate_inp", s.experts, s.embd, type=Type.F32, std=2.0 * in_std)
         for role in ("gate", "up"):
             kind = s.type_of(f"{role}_type", layer)
@@ -208,7 +230,7 @@ def _add_metadata(writer: GGUFWriter, s: Settings) -> None:
     writer.add_context_length(s.ctx)
     writer.add_embedding_length(s.embd)
     writer.add_block_count(s.layers)
-    writer.add_feed_forward_length(s.ff_exp * s.experts_used)
+    writer.add_feed_forward_length(s.ff_dense or s.ff_exp * s.experts_used)
     writer.add_expert_feed_forward_length(s.ff_exp)
     writer.add_expert_count(s.experts)
     writer.add_expert_used_count(s.experts_used)
@@ -218,7 +240,8 @@ def _add_metadata(writer: GGUFWriter, s: Settings) -> None:
     writer.add_value_length(s.head_dim)
     writer.add_layer_norm_rms_eps(s.eps)
     writer.add_rope_freq_base(s.rope_base)
-    tokens, kinds, merges = _vocabulary(s.vocab)
+    _add_what_is_seldom(writer, s)
+    tokens, kinds, merges = _vocabulary(s.vocab, s.merged)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(tokens)
@@ -230,8 +253,28 @@ def _add_metadata(writer: GGUFWriter, s: Settings) -> None:
     writer.add_add_bos_token(False)
 
 
-def _vocabulary(size: int) -> tuple[list[str], list[int], list[str]]:
-    """Tokens, their types, and merges: 256 bytes, a few words, fillers, then three control tokens."""
+def _add_what_is_seldom(writer: GGUFWriter, s: Settings) -> None:
+    """Keys that most models do without."""
+    if s.rope_scaling:
+        writer.add_rope_scaling_type(RopeScalingType(s.rope_scaling))
+    if s.raw_weights:
+        writer.add_expert_weights_norm(False)
+    numbers: tuple[tuple[float, Callable[[Any], None]], ...] = (
+        (s.rope_factor, writer.add_rope_scaling_factor),
+        (s.rope_original, writer.add_rope_scaling_orig_ctx_len),
+        (s.rope_attn_factor, writer.add_rope_scaling_attn_factors),
+        (s.beta_fast, writer.add_rope_scaling_yarn_beta_fast),
+        (s.beta_slow, writer.add_rope_scaling_yarn_beta_slow),
+        (s.weight_scale, writer.add_expert_weights_scale),
+        (s.dense_layers, writer.add_leading_dense_block_count),
+    )
+    for number, add in numbers:
+        if number:
+            add(number)
+
+
+def _vocabulary(size: int, merged: bool) -> tuple[list[str], list[int], list[str]]:
+    """Tokens, their types, and merges: 256 bytes, a few words, more merges or fillers, then three control tokens."""
     pairs = "t h,th e,i n,a n,an d,e r,o n,r e,in g,h e,\u0120 t,\u0120 the,\u0120 a,\u0120 and"
     merges = pairs.split(",")
     tokens = list(dict.fromkeys([*_byte_characters(), *(pair.replace(" ", "") for pair in merges)]))
@@ -239,8 +282,25 @@ def _vocabulary(size: int) -> tuple[list[str], list[int], list[str]]:
     room = size - len(tokens) - len(control)
     if room < 0:
         raise ValueError(f"a vocabulary of {size} is too small, at least {size - room} tokens expected")
-    kinds = [TokenType.NORMAL] * len(tokens) + [TokenType.UNUSED] * room + [TokenType.CONTROL] * len(control)
-    return [*tokens, *(f"[PAD{i}]" for i in range(room)), *control], [int(kind) for kind in kinds], merges
+    fillers = [] if merged else [f"[PAD{i}]" for i in range(room)]
+    if merged:
+        merges += _more_merges(tokens, room)
+    kinds = [TokenType.NORMAL] * len(tokens) + [TokenType.UNUSED] * len(fillers) + [TokenType.CONTROL] * len(control)
+    return [*tokens, *fillers, *control], [int(kind) for kind in kinds], merges
+
+
+def _more_merges(tokens: list[str], count: int) -> list[str]:
+    """So many merges of `tokens`, which what they make is added to; short tokens come first, as in text."""
+    rng, seen = np.random.default_rng(1), set(tokens)
+    merges: list[str] = []
+    while len(merges) < count:
+        for first, second in (rng.random((count - len(merges), 2)) ** 6).tolist():
+            left, right = tokens[int(len(tokens) * first)], tokens[int(len(tokens) * second)]
+            if left + right not in seen:
+                merges.append(f"{left} {right}")
+                tokens.append(left + right)
+                seen.add(left + right)
+    return merges
 
 
 def _byte_characters() -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,7 +43,7 @@ LAYERS, EXPERTS, WIDTH = 2, 8, 32
 TERMS = Terms(
     session="5e55",
     fingerprint="0123456789abcdef",
-    geometry={"layers": LAYERS, "experts": EXPERTS, "width": WIDTH, "expert_width": 32},
+    geometry={"layers": LAYERS, "dense_layers": 0, "experts": EXPERTS, "width": WIDTH, "expert_width": 32},
     work="ipc://@work",
 )
 
@@ -95,6 +95,10 @@ class Layout:
 
     width: int
     layers: tuple[_LayerForm, ...]
+
+    def with_experts(self) -> Iterator[tuple[int, _LayerForm]]:
+        """All of them."""
+        return enumerate(self.layers)
 
 
 class Bank:

@@ -34,6 +34,9 @@ _MIXED = {
     "dense_type": "Q4_1,Q5_0,Q5_K,F32", "embd_type": "Q5_K", "output_type": "Q5_0",
 }  # fmt: skip
 """Types differ within a layer and between layers: floats among them as a gate, as a down and as attention."""
+_DENSE = _Q8_0 | {"layers": 3, "dense_layers": 1, "ff_dense": 64, "raw_weights": True, "weight_scale": 2.5}
+_YARN = {"rope_scaling": "yarn", "rope_factor": 4.0, "rope_original": 32, "rope_base": 1e4}
+_SMALLEST = _F32 | {"layers": 1, "heads": 2, "kv_heads": 2, "head_dim": 16, "experts_used": 1}
 
 MODELS: dict[str, dict[str, Any]] = {
     "f32": _COMMON | _F32,
@@ -42,6 +45,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "k": _COMMON | _K | {"output_type": "Q6_K"},
     "short": _COMMON | _SHORT,
     "mixed": _COMMON | _MIXED,
+    "dense-first": _COMMON | _DENSE | _YARN,
+    "smallest": _COMMON | _SMALLEST | {"rope_factor": 2.0},
 }
 """Settings of `moe_models.write_model`."""
 

@@ -49,7 +49,8 @@ def silu(g: F32) -> F32:
     return g / (F(1.0) + exponential(-g))
 
 
-def sine_cosine(angle: NDArray[np.float64]) -> tuple[F32, F32]:
+def sine_cosine(angle: NDArray[np.float64], magnitude: float) -> tuple[F32, F32]:
+    """Times `magnitude`, in float64, then rounded once."""
     magic = 6755399441055744.0
     n = (angle * 0.63661977236758138 + magic) - magic
     r = (angle - n * 1.57079632673412561417) - n * 6.07710050650619224932e-11
@@ -79,7 +80,7 @@ def sine_cosine(angle: NDArray[np.float64]) -> tuple[F32, F32]:
     sine, cosine = np.where(swap, c, s), np.where(swap, s, c)
     sine = np.where(quadrant >= 2, -sine, sine)
     cosine = np.where((quadrant == 1) | (quadrant == 2), -cosine, cosine)
-    return sine.astype(np.float32), cosine.astype(np.float32)
+    return (sine * magnitude).astype(np.float32), (cosine * magnitude).astype(np.float32)
 
 
 def join_lanes(lanes: F32) -> F32:

@@ -163,8 +163,8 @@ def rms_norm(x: F32, weight: F32, eps: float) -> F32:
     return np.asarray((x * scale[..., None]) * weight)
 
 
-def rope(x: F32, position: I32, inverse_frequency: NDArray[np.float64]) -> F32:
-    sine, cosine = sine_cosine(position[:, None].astype(np.float64) * inverse_frequency)
+def rope(x: F32, position: I32, inverse_frequency: NDArray[np.float64], magnitude: float) -> F32:
+    sine, cosine = sine_cosine(position[:, None].astype(np.float64) * inverse_frequency, magnitude)
     sine, cosine = sine[:, None], cosine[:, None]
     half = x.shape[-1] // 2
     a, b = x[..., :half], x[..., half:]
@@ -200,7 +200,7 @@ def attend(query: F32, keys: F32, values: F32) -> F32:
     return out / total
 
 
-def route(logits: F32, k: int, normalise: bool) -> tuple[I32, F32]:
+def route(logits: F32, k: int, normalise: bool, scale: float) -> tuple[I32, F32]:
     ids = np.argsort(-logits, axis=-1, kind="stable")[:, :k].astype(np.int32)
     best = np.take_along_axis(logits, ids, -1)
     weights = exponential(best - best[:, :1])
@@ -208,4 +208,4 @@ def route(logits: F32, k: int, normalise: bool) -> tuple[I32, F32]:
     total = np.zeros(len(logits), np.float32)
     for column in everything.T:
         total = total + column
-    return ids, weights / total[:, None]
+    return ids, (weights / total[:, None]) * F(scale)
