@@ -168,6 +168,7 @@ class Members:
         member.failed = reason
         log.warning("worker %s gets no more work: %s", member.name, reason)
         return self._retarget()
+        self.active = self.active.without(member.serial)
 
     def tick(self, now: float) -> Instructions:
         """Let listened-to time pass: give up who was silent for too long, settle claims to a name."""
