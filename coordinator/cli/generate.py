@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from coordinator.cli.ids import parse_ids
-from coordinator.cli.output import put
 from coordinator.cli.paths import CONFIG, MODEL, MODEL_HELP
 from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, default_threads, read_config
 from coordinator.demo import demo_model
@@ -20,6 +19,9 @@ from protocol.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
     from coordinator.question import Question
+
+MAX_PROMPT_BYTES = 64 << 20
+"""Of a prompt's file: longer than any context, and what has no end need not be read to it."""
 
 
 @click.command("generate")
@@ -62,16 +64,14 @@ def command(interrupts: Interrupts, /, as_json: bool, dry_run: bool, **options: 
     """
     config, shared = _cluster(options)
     question = _question(options, interrupts)
-    if not dry_run:
+    if dry_run:
+        with interrupts.held():
+            from coordinator.cli.dry_run import show_plan
+        show_plan(config, question, shared=shared)
+    else:
         with interrupts.held():
             from coordinator.cli.generating import generate
         generate(config, question, interrupts, shared=shared, as_json=as_json)
-    elif shared:
-        put(f"the cluster that is up at {config.coordinator.listen} would be asked, and nothing started\n")
-    else:
-        with interrupts.held():
-            from coordinator.cli.dry_run import show_plan
-        show_plan(config)
 
 
 def _cluster(options: dict[str, Any]) -> tuple[ClusterConfig, bool]:
@@ -129,7 +129,9 @@ def _prompt(options: dict[str, Any]) -> str | tuple[int, ...]:
 
 def _read_prompt(path: Path) -> str:
     with click.open_file(str(path), "rb") as file:
-        raw: bytes = file.read()
+        raw: bytes = file.read(MAX_PROMPT_BYTES + 1)
+    if len(raw) > MAX_PROMPT_BYTES:
+        raise RequestError(f"{path}: more than {MAX_PROMPT_BYTES} bytes, which no model's context can hold")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -35,7 +35,7 @@ def command(connect: str, model: Path, name: str | None, threads: int | None, or
     name = f"{socket.gethostname()[:40]}-{os.getpid()}" if name is None else name
     if not is_name(name):
         raise ConfigError(f"--name is {name!r}, expected 1 to {MAX_NAME} printable characters")
-    arguments = ["--connect", connect, "--model", str(model), "--name", name]
-    arguments += ["--threads", str(threads or default_threads()), "--orphan-s", str(orphan_s)]
+    arguments = [f"--connect={connect}", f"--model={model}", f"--name={name}"]  # which may begin with a dash
+    arguments += [f"--threads={threads or default_threads()}", f"--orphan-s={orphan_s}"]
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until protocol.startup has them end it without a traceback
     os.execv(sys.executable, [sys.executable, "-P", "-m", "expert_worker.main", *arguments])
