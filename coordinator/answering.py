@@ -29,6 +29,11 @@ class Listener(Protocol):
 def prompt_ids_of(question: Question, tokenizer: Tokenizer, geometry: Geometry) -> list[int]:
     """The prompt as token ids. RequestError for what the model has no ids or no room for."""
     prompt = question.prompt
+    if isinstance(prompt, str) and (least := tokenizer.least_tokens(prompt)) > geometry.context:
+        raise RequestError(  # to find out the number of tokens can take minutes
+            f"the prompt's {len(prompt)} characters are {least} tokens at least, the model's context has "
+            f"{geometry.context} positions"
+        )
     prompt_ids = tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
     check_prompt(prompt_ids, question.max_tokens, geometry)
     return prompt_ids

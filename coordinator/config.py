@@ -112,7 +112,7 @@ def _report_too_many(groups: list[dict[str, Any]], reader: Reader) -> None:
     for index, group in enumerate(groups):
         total += group.get("count", 1)
         if total > MAX_ALL_WORKERS:
-            reason = f"{total} workers so far, of all groups together {MAX_ALL_WORKERS} at most are expected"
+            reason = f"{total} workers in all up to here, {MAX_ALL_WORKERS} at most are expected"
             reader.problem("workers", index, "count", reason)
             return
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from coordinator.cli.ids import parse_ids
+from coordinator.cli.numbers import Whole
 from coordinator.cli.paths import CONFIG, MODEL, MODEL_HELP
 from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, default_threads, read_config
 from coordinator.demo import demo_model
@@ -34,14 +35,14 @@ MAX_PROMPT_BYTES = 64 << 20
 @click.option(
     "--config", type=CONFIG, help="Ask the cluster of this file: the one that is up, or one for this answer alone."
 )
-@click.option("--workers", type=click.IntRange(0, MAX_WORKERS), help="Local workers, for this answer.  [default: 0]")
+@click.option("--workers", type=Whole(0, MAX_WORKERS), help="Local workers, for this answer.  [default: 0]")
 @click.option(
-    "--threads", type=click.IntRange(1, MAX_THREADS), help="Threads of the coordinator, shared by the workers."
+    "--threads", type=Whole(1, MAX_THREADS), help="Threads of the coordinator, shared by the workers."
 )
 @click.option("--kv", type=click.Choice(["f16", "f32"]), help="Type of cached keys and values.  [default: f16]")
-@click.option("--chunk", type=click.IntRange(1, 512), help="Prompt rows read in one step.")
+@click.option("--chunk", type=Whole(1, 512), help="Prompt rows read in one step.")
 @click.option(
-    "--max-tokens", type=click.IntRange(1, MAX_TOKENS), default=128, show_default=True, help="Generate at most so many."
+    "--max-tokens", type=Whole(1, MAX_TOKENS), default=128, show_default=True, help="Generate at most so many."
 )
 @click.option("--ignore-eos", is_flag=True, help="Go on after tokens that mean the end.")
 @click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be given again.")

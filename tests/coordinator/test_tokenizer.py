@@ -68,6 +68,13 @@ def test_the_bytes_of_the_ids_are_those_of_the_text(demo: Tokenizer, pieces: lis
 
 
 @given(TEXTS)
+def test_least_is_never_more_than_there_are(demo: Tokenizer, pieces: list[str]) -> None:
+    text = "".join(pieces)
+    for tokenizer in (demo, SMALL):
+        assert tokenizer.least_tokens(text) <= len(tokenizer.encode(text))
+
+
+@given(TEXTS)
 def test_people_cannot_write_control_tokens(demo: Tokenizer, pieces: list[str]) -> None:
     for tokenizer in (demo, SMALL):
         assert not any(map(tokenizer.is_control, tokenizer.encode("".join(pieces), parse_special=False)))
