@@ -19,6 +19,7 @@ import pytest
 from command_line import COMMAND, ROOT, environment, processes_of, run, start, wait_until
 
 from coordinator.demo import demo_model as _demo
+from protocol.model import Model
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -146,10 +147,14 @@ def test_a_worker_with_another_model_is_refused_in_words(tmp_path: Path, demo_mo
         f'[[workers]]\nname = "odd"\nmodel_path = "{other}"\n'
     )
     done = run("generate", "--config", file, "x")
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ")
-    assert "fingerprint" in line
+    assert (done.returncode, done.stdout) == (2, "")
+    with Model.open(other) as wrong, Model.open(demo_model) as right:
+        found, expected = wrong.fingerprint, right.fingerprint
+    assert re.fullmatch(
+        rf"error: the coordinator at ipc://@expertmesh-\w+ refused: fingerprint is {found}, expected {expected}: "
+        r"the coordinator's model, with the same files under the same names\n",
+        done.stderr,
+    )
 
 
 def test_dry_run_starts_nothing_and_shows_the_commands(tmp_path: Path, demo_model: Path) -> None:
