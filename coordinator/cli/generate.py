@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,9 +37,7 @@ MAX_PROMPT_BYTES = 64 << 20
     "--config", type=CONFIG, help="Ask the cluster of this file: the one that is up, or one for this answer alone."
 )
 @click.option("--workers", type=Whole(0, MAX_WORKERS), help="Local workers, for this answer.  [default: 0]")
-@click.option(
-    "--threads", type=Whole(1, MAX_THREADS), help="Threads of the coordinator, shared by the workers."
-)
+@click.option("--threads", type=Whole(1, MAX_THREADS), help="Threads of the coordinator, shared by the workers.")
 @click.option("--kv", type=click.Choice(["f16", "f32"]), help="Type of cached keys and values.  [default: f16]")
 @click.option("--chunk", type=Whole(1, 512), help="Prompt rows read in one step.")
 @click.option(
@@ -129,6 +128,8 @@ def _prompt(options: dict[str, Any]) -> str | tuple[int, ...]:
 
 
 def _read_prompt(path: Path) -> str:
+    if str(path) == "-" and sys.stdin is None:
+        raise RequestError("--prompt-file: stdin is closed, so the prompt cannot come from it")
     with click.open_file(str(path), "rb") as file:
         raw: bytes = file.read(MAX_PROMPT_BYTES + 1)
     if len(raw) > MAX_PROMPT_BYTES:
