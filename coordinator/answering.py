@@ -10,7 +10,9 @@ from coordinator.detokenizer import Detokenizer
 from coordinator.question import Question
 from coordinator.tokenizer import Tokenizer
 from coordinator.transcript import Transcript
+from coordinator.window import check_prompt
 from protocol.errors import RequestError
+from protocol.geometry import Geometry
 from protocol.messages import Finished, Prefilled, Token
 
 
@@ -24,17 +26,26 @@ class Listener(Protocol):
         """The next piece of text, never empty."""
 
 
+def prompt_ids_of(question: Question, tokenizer: Tokenizer, geometry: Geometry) -> list[int]:
+    """The prompt as token ids. RequestError for what the model has no ids or no room for."""
+    prompt = question.prompt
+    if isinstance(prompt, str) and (least := tokenizer.least_tokens(prompt)) > geometry.context:
+        raise RequestError(  # to find out the number of tokens can take minutes
+            f"the prompt's {len(prompt)} characters are {least} tokens at least, the model's context has "
+            f"{geometry.context} positions"
+        )
+    prompt_ids = tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+    check_prompt(prompt_ids, question.max_tokens, geometry)
+    return prompt_ids
+
+
 def answer(
-    client: Client, tokenizer: Tokenizer, question: Question, listener: Listener, watch: Watch
+    client: Client, tokenizer: Tokenizer, question: Question, prompt_ids: list[int], listener: Listener, watch: Watch
 ) -> dict[str, Any]:
     """Ask, and follow the answer to its end; returns its report (transcript.Transcript.report).
 
-    RequestError if the question is bad or the answer fails. If anything ends this early, the request is cancelled.
+    RequestError if the answer fails. If anything ends this early, the request is cancelled.
     """
-    prompt = question.prompt
-    prompt_ids = tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
-    if not prompt_ids:
-        raise RequestError("the prompt is empty: one token at least is expected")
     stop_ids = [] if question.ignore_eos else list(tokenizer.stop_ids)
     transcript = Transcript(prompt_ids, stop_ids, Detokenizer(tokenizer, question.stop))
     request = client.submit(prompt_ids, max_tokens=question.max_tokens, stop_ids=stop_ids, sampling=question.sampling)

@@ -78,10 +78,10 @@ class Child:
         code = self.exit_code()
         if code is None:
             return "still runs"
-        if code < 0:
-            return f"was ended by {_signal_name(-code)}"  # what it wrote before has nothing to do with that
-        words = self.last_words() if code else ""
-        return f"exited with code {code}" + (f": {words}" if words else "")
+        how = f"was ended by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        tells_why = code > 0 or code == -signal.SIGABRT  # what it wrote before another signal has nothing to do with it
+        words = self.last_words() if tells_why else ""
+        return how + (f": {words}" if words else "")
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal, if it still runs."""

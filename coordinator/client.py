@@ -92,8 +92,8 @@ class Client:
             match self._receive(TICK_S):
                 case Welcome():
                     return
-                case Refused(mismatches=mismatches):
-                    raise ConfigError(f"the coordinator at {self.endpoint} refused: {_in_words(mismatches)}")
+                case Refused() as refused:
+                    raise ConfigError(f"the coordinator at {self.endpoint} refused: {refused.in_words()}")
                 case None:
                     watch()
         raise ConfigError(f"no coordinator answers at {self.endpoint} within {within_s:g} s")
@@ -197,7 +197,3 @@ class Client:
         message = self._socket.receive(timeout_s)
         self._told += isinstance(message, Status)
         return message
-
-
-def _in_words(mismatches: Sequence[Sequence[str]]) -> str:
-    return "; ".join(f"{field} is {found}, expected {expected}" for field, found, expected in mismatches)

@@ -14,6 +14,9 @@ from protocol.errors import ConfigError
 DEFAULT_LISTEN = "tcp://127.0.0.1:7600"
 MAX_THREADS = 512
 MAX_WORKERS = 64
+"""Of one group, or one answer."""
+MAX_ALL_WORKERS = 256
+"""Of one coordinator."""
 MAX_TOKENS = 2**31 - 1
 """Of one answer: positions are 32-bit numbers."""
 
@@ -87,6 +90,7 @@ def read_config(path: Path) -> ClusterConfig:
     coordinator = reader.table("coordinator", COORDINATOR_KEYS)
     groups = reader.tables("workers", {**WORKER_KEYS, "model_path": model_file}, required=("name",))
     _report_shared_names(groups, reader)
+    _report_too_many(groups, reader)
     reader.finish()
     return ClusterConfig(
         model=model["path"],
@@ -101,6 +105,16 @@ def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
         if group.get("name") in seen:
             reader.problem("workers", index, "name", f"another group is called {group['name']} too")
         seen.add(group.get("name", ""))
+
+
+def _report_too_many(groups: list[dict[str, Any]], reader: Reader) -> None:
+    total = 0
+    for index, group in enumerate(groups):
+        total += group.get("count", 1)
+        if total > MAX_ALL_WORKERS:
+            reason = f"{total} workers in all up to here, {MAX_ALL_WORKERS} at most are expected"
+            reader.problem("workers", index, "count", reason)
+            return
 
 
 def _used(values: dict[str, Any]) -> dict[str, Any]:

@@ -196,11 +196,11 @@ class MeshExperts:
     def _take(self, work: _Layer, seat: Seat, message: Sums | WorkFailed) -> None:
         part = work.awaited.pop(seat)
         self._cluster.close_call(seat, message)
-        if isinstance(message, WorkFailed):
-            self._cluster.strike(seat, message.reason[:MAX_REASON])
-        elif self._add(work, seat, part, message):
+        if isinstance(message, Sums) and self._add(work, seat, part, message):
             return
         self._compute(work, self._plan_again(part))
+        if isinstance(message, WorkFailed):  # it could be done here; if not, the worker is not to blame
+            self._cluster.strike(seat, message.reason[:MAX_REASON])
 
     def _add(self, work: _Layer, seat: Seat, part: Part, reply: Sums) -> bool:
         """Add a good answer to the sums; a bad one is counted and dropped."""

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from coordinator.children import Child, OnLine, end_all, ignore_line, wait_for_all
-from coordinator.config import ClusterConfig
+from coordinator.config import ClusterConfig, work_endpoint
 from coordinator.cores import CoreLeases, usable_cores
 from coordinator.interrupts import Interrupts
 from coordinator.launch_plan import COORDINATOR, LaunchPlan, plan_here
-from coordinator.leases import endpoint_leased
+from coordinator.leases import endpoints_leased
 from protocol.errors import ExpertmeshError
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,8 @@ def launched(config: ClusterConfig, interrupts: Interrupts, on_line: OnLine = ig
 
     ConfigError if its endpoint is in use.
     """
-    with endpoint_leased(config.coordinator.listen), CoreLeases() as leases:
+    listen = config.coordinator.listen
+    with endpoints_leased(listen, work_endpoint(listen)), CoreLeases() as leases:
         cores = leases.take(config.worker_threads, usable_cores())
         with Launcher(plan_here(config, cores), interrupts, on_line) as launcher:
             yield launcher

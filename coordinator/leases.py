@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from coordinator.probe import somebody_listens
 from protocol.endpoints import check_endpoint
@@ -28,18 +28,24 @@ def take_lease(name: str) -> socket.socket | None:
 
 
 @contextmanager
-def endpoint_leased(endpoint: str) -> Iterator[None]:
-    """Within the block no other launcher starts a cluster at `endpoint`; ConfigError if one has, or somebody listens.
+def endpoints_leased(control: str, work: str) -> Iterator[None]:
+    """Within the block no other launcher starts a cluster at these; ConfigError if one has, or somebody listens.
 
     A look at the port alone would not do: a coordinator that is starting, or starting again, does not listen yet, and
     the workers of two launchers would join whichever is there first.
     """
+    with ExitStack() as leases:
+        if not _leased(control, leases):
+            raise ConfigError(f"{control} is in use already: is this cluster up?")
+        if not _leased(work, leases):
+            raise ConfigError(f"{work}, which is for work beside {control}, is in use already: listen elsewhere")
+        yield
+
+
+def _leased(endpoint: str, leases: ExitStack) -> bool:
+    """Whether the endpoint could be had, for as long as `leases` is open."""
     mark = hashlib.sha256(check_endpoint(endpoint).encode()).hexdigest()[:32]  # abstract names are short
     lease = take_lease(f"endpoint-{mark}")
-    try:
-        if lease is None or somebody_listens(endpoint):
-            raise ConfigError(f"{endpoint} is in use already: is this cluster up?")
-        yield
-    finally:
-        if lease is not None:
-            lease.close()
+    if lease is not None:
+        leases.enter_context(lease)
+    return lease is not None and not somebody_listens(endpoint)

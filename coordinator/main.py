@@ -28,19 +28,19 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from coordinator.cluster import Cluster
-from coordinator.config import work_endpoint
+from coordinator.config import MAX_ALL_WORKERS, work_endpoint
 from coordinator.deadlines import CallLimits
 from coordinator.dispatch import MeshExperts
 from coordinator.engine import KV_TYPES, Engine
 from coordinator.hello import Terms
 from coordinator.members import Members
 from coordinator.service import Service
+from coordinator.wording import counted
 from expert_worker.bank import ExpertBank
-from protocol.codec import MAX_FRAME_BYTES
 from protocol.errors import ConfigError, ExpertmeshError
 from protocol.messages import MAX_BEAT_S, MAX_ROWS, MIN_BEAT_S
 from protocol.model import Model
-from protocol.wire import Bound, wait
+from protocol.wire import Bound, longest_work_frame, wait
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--model", type=Path, required=True, help="the GGUF model: a file, one of its files, or their folder")
     add("--listen", required=True, help="control endpoint; work takes the next port, or the name with -work")
-    add("--workers", type=_number(int, 0, 256), default=0, help="how many to wait for before the first step")
+    workers = _number(int, 0, MAX_ALL_WORKERS)
+    add("--workers", type=workers, default=0, help="how many to wait for before the first step")
     add("--threads", type=_number(int, 1, 1024), default=1)
     add("--kv", choices=KV_TYPES, default="f16", help="type of cached keys and values")
     add("--chunk", type=_number(int, 1, MAX_ROWS), default=256, help="rows of one step at most")
@@ -101,9 +102,10 @@ def _number(kind: type[int] | type[float], lowest: float, highest: float) -> Cal
 def _run(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         control = stack.enter_context(Bound(options.listen))
-        work = stack.enter_context(Bound(work_endpoint(options.listen), max_frame_bytes=MAX_FRAME_BYTES))
-        log.info("listening on %s", control.endpoint)
         model = stack.enter_context(Model.open(options.model))
+        longest = longest_work_frame(model.geometry.width)
+        work = stack.enter_context(Bound(work_endpoint(options.listen), max_frame_bytes=longest))
+        log.info("listening on %s", control.endpoint)
         terms = Terms(
             session=secrets.token_hex(8),
             fingerprint=model.fingerprint,
@@ -146,7 +148,8 @@ def _serve(service: Service, cluster: Cluster, options: argparse.Namespace) -> N
 
 def _who_is_missing(cluster: Cluster, options: argparse.Namespace) -> str:
     held = set(cluster.members.active.members)
-    parts = [f"{len(cluster.members)} of {options.workers} workers joined within {options.ready_within:g} s"]
+    joined = f"{len(cluster.members)} of {counted(options.workers, 'worker')}"
+    parts = [f"{joined} joined within {options.ready_within:g} s"]
     for member in cluster.members:
         if member.failed:
             parts.append(f"{member.name} {member.failed}")

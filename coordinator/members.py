@@ -13,9 +13,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
+from coordinator.config import MAX_ALL_WORKERS
 from coordinator.hello import MAX_NAME, Terms, mismatches, where
 from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, Tell, to
 from coordinator.placement import Placement, empty, spread
+from coordinator.wording import counted
 from protocol.messages import (
     MAX_REASON,
     Assign,
@@ -36,7 +38,7 @@ from protocol.messages import (
 log = logging.getLogger(__name__)
 
 MAX_CLIENTS = 256
-MAX_MEMBERS = 256
+MAX_MEMBERS = MAX_ALL_WORKERS
 MAX_GONE = 64
 
 
@@ -166,6 +168,7 @@ class Members:
         if self.get(member.serial) is not member or member.failed:
             return []
         member.failed = reason
+        self.active = self.active.without(member.serial)
         log.warning("worker %s gets no more work: %s", member.name, reason)
         return self._retarget()
 
@@ -191,7 +194,7 @@ class Members:
         if target is None or any(self._members[serial].ready != target.version for serial in target.members):
             return False
         self.active, self.target = target, None
-        log.info("placement %d in force: %d workers", target.version, len(target.members))
+        log.info("placement %d in force: %s", target.version, counted(len(target.members), "worker"))
         return True
 
     def stop(self) -> Instructions:
@@ -229,7 +232,8 @@ class Members:
         self._serial += 1
         self._members[member.serial] = member
         self._by_control[peer] = member
-        log.info("worker %s joined: %s, %s, %d threads", hello.name, where(hello), hello.isa, hello.threads)
+        threads = counted(hello.threads, "thread")
+        log.info("worker %s joined: %s, %s, %s", hello.name, where(hello), hello.isa, threads)
         return [*done, to(peer, self._welcome(member.token))]
 
     def _end(self, member: Member, reason: str) -> Instructions:
@@ -265,7 +269,7 @@ class Members:
         assert self.target is not None
         expected = int((self.target.owner == member.serial).sum())
         if message.experts != expected:
-            return self.unfit(member, f"holds {message.experts} experts, {expected} were assigned")
+            return self.unfit(member, f"holds {counted(message.experts, 'expert')}, {expected} were assigned")
         member.ready = message.placement
         return []
 
@@ -294,8 +298,10 @@ class Members:
 
 
 def _refuse(peer: bytes, hello: Hello, wrong: list[list[str]]) -> Tell:
-    log.warning("refused %r, pid %d on %r: %s", hello.name[:MAX_NAME], hello.pid, hello.host[:MAX_NAME], wrong)
-    return to(peer, Refused(mismatches=wrong))
+    refused = Refused(mismatches=wrong)
+    name, host = hello.name[:MAX_NAME], hello.host[:MAX_NAME]
+    log.warning("refused %r, pid %d on %r: %r", name, hello.pid, host, refused.in_words())
+    return to(peer, refused)
 
 
 def _name_taken(holder: Hello) -> list[list[str]]:

@@ -36,6 +36,7 @@ class Tokenizer:
         """Ascending ids after which an answer ends."""
         self._encoder = byte_pair_encoder(vocabulary, ids, pre)
         self._tokens = vocabulary.tokens
+        self._longest = max(map(len, vocabulary.tokens))
         self._types = _types(vocabulary, control_ids(ids))
         self._special = _special(self._tokens, self._types)
         add_bos = pre.add_bos if vocabulary.add_bos is None else vocabulary.add_bos
@@ -64,6 +65,11 @@ class Tokenizer:
         if self._start and ids[:1] == self._start:
             log.warning("the text starts with the BOS token %r, and the model adds another", self._tokens[ids[0]])
         return [*self._start, *ids, *self._end]
+
+    def least_tokens(self, text: str) -> int:
+        """A number of tokens that `encode` never stays below, known at once: no token stands for more characters than
+        it has itself."""
+        return -(-len(text) // self._longest)
 
     def token_bytes(self, id: int) -> bytes:
         """What a token adds to the bytes of the text: its own text for control and user-defined tokens, nothing for an

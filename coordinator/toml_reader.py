@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,10 +18,17 @@ Read = Callable[[Any], Any]
 
 NOT_YET = "not available yet"
 
+MAX_BYTES = 1 << 20
+"""Of a document: far more than anybody writes, and what is no document need not be read to its end."""
+
+MAX_SHOWN = 80
+"""Characters of a wrong value that are shown."""
+
 
 def shown(value: Any) -> str:
-    """A value as a TOML file would have it, more or less."""
-    return json.dumps(value, ensure_ascii=False, default=str)
+    """A value as a TOML file would have it, more or less, and its beginning if it is long."""
+    whole = json.dumps(value, ensure_ascii=False, default=str)
+    return whole if len(whole) <= MAX_SHOWN else f"{whole[:MAX_SHOWN]}..."
 
 
 def whole(low: int, high: int) -> Read:
@@ -75,14 +84,17 @@ def model_beside(folder: Path) -> Read:
     """A file that can be read, or a folder; a relative path starts at `folder`."""
 
     def read(value: Any) -> Path:
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or not value or "\0" in value:
             raise ValueError(f"the path of a model is expected, found {shown(value)}")
-        path = folder / Path(value).expanduser()
+        path = folder / os.path.expanduser(value)
         try:
-            if not path.is_dir():
+            mode = path.stat().st_mode
+            if stat.S_ISREG(mode):
                 path.open("rb").close()
         except OSError as error:
             raise ValueError(f"{path}: {error.strerror}") from None
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise ValueError(f"{path} is neither a file nor a folder")
         return path.resolve()
 
     return read
@@ -96,7 +108,11 @@ class Reader:
         self.path = path
         self._problems: list[tuple[int, str]] = []
         try:
-            source = path.read_bytes().decode("utf-8-sig")
+            with path.open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+            if len(content) > MAX_BYTES:
+                raise ConfigError(f"{path}: not a TOML file of ours: longer than {MAX_BYTES} bytes")
+            source = content.decode("utf-8-sig")
             self.document: dict[str, Any] = tomllib.loads(source)
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from None
@@ -104,6 +120,8 @@ class Reader:
             raise ConfigError(f"{path}: not a TOML file: byte {error.start} is not UTF-8 text") from None
         except ValueError as error:  # its text names line and column
             raise ConfigError(f"{path}: not a TOML file: {error}") from None
+        except RecursionError:
+            raise ConfigError(f"{path}: not a TOML file of ours: tables or lists too deep within each other") from None
         self._lines = _key_lines(source)
 
     def sections(self, known: Mapping[str, bool], refused: tuple[str, ...]) -> None:

@@ -10,7 +10,9 @@ from typing import Literal
 import numpy as np
 
 from coordinator.sequence import TokenSequence
+from coordinator.wording import counted
 from protocol.errors import RequestError
+from protocol.geometry import Geometry
 from protocol.messages import I32, MAX_ROWS
 
 
@@ -76,6 +78,20 @@ class Window:
         return [part.start + row for chunk, part in self.parts() for row in chunk.wanted()]
 
 
+def check_prompt(ids: Sequence[int] | I32, max_tokens: int, geometry: Geometry) -> None:
+    """RequestError if it is empty, does not fit the model's context with its answer, or has ids the model has not."""
+    if len(ids) == 0:
+        raise RequestError("the prompt is empty: one token at least is expected")
+    if max_tokens < 0:
+        raise RequestError(f"max_tokens is {max_tokens}, expected 0 or more")
+    if (positions := len(ids) + max_tokens) > geometry.context:
+        raise RequestError(
+            f"{counted(len(ids), 'prompt token')} and {counted(max_tokens, 'new one')} need {positions} positions, "
+            f"the model's context has {geometry.context}"
+        )
+    check_ids(ids, geometry.vocabulary)
+
+
 def check_ids(ids: Sequence[int] | I32, vocabulary: int) -> None:
     """RequestError that names the first id outside the vocabulary."""
     for index, token in enumerate(ids):
@@ -89,6 +105,6 @@ def _check_room(chunk: Chunk) -> None:
     sequence, rows = chunk.sequence, len(chunk.ids)
     if rows > sequence.room:
         raise RequestError(
-            f"{rows} tokens do not fit behind the {sequence.position} of their sequence: "
+            f"{counted(rows, 'token')} do not fit behind the {sequence.position} of their sequence: "
             f"it was opened for {sequence.cache.capacity}"
         )

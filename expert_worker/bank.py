@@ -113,7 +113,7 @@ class ExpertBank:
             )
         except (native.EntryRangeError, native.NonFiniteError) as error:
             self._check_file(layer, entry_expert)  # if it has changed, that is why
-            raise ExpertError(layer, _blamed(error, entry_expert), str(error.args[0])) from None
+            raise _in_words(layer, error, entry_expert) from None
         self._check_file(layer, entry_expert)
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
@@ -168,6 +168,12 @@ class ExpertBank:
                 raise ExpertError(layer, int(experts[0]) if len(experts) else -1, problem)
 
 
-def _blamed(error: native.EntryRangeError | native.NonFiniteError, entry_expert: I32) -> int:
-    """The expert that gave a number out of range; none for an activation row that is not finite."""
-    return int(entry_expert[error.args[1]]) if isinstance(error, native.EntryRangeError) else -1
+def _in_words(layer: int, error: native.EntryRangeError | native.NonFiniteError, entry_expert: I32) -> ExpertError:
+    """Names the expert that gave a number out of range; none for an activation row that is not finite.
+
+    The same words whoever holds the expert: nothing in them depends on how entries are numbered here.
+    """
+    if isinstance(error, native.NonFiniteError):
+        return ExpertError(layer, -1, str(error.args[0]))
+    reason = "its output is not finite or reaches 2^22 in magnitude: are its weights damaged?"
+    return ExpertError(layer, int(entry_expert[error.args[1]]), reason)

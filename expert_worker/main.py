@@ -73,7 +73,7 @@ def _work(options: argparse.Namespace) -> Leave:
         hello = _hello(options, model)
         with ExpertBank(model, native.Pool(options.threads)) as bank:
             control = Control(
-                Membership(hello, orphan_s=options.orphan_s, now=time.monotonic()),
+                Membership(hello, endpoint=options.connect, orphan_s=options.orphan_s, now=time.monotonic()),
                 dial=lambda: Dialled(endpoint),
                 shape=(geometry.layers, geometry.experts),
                 bank=bank,

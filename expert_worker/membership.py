@@ -56,11 +56,12 @@ class Membership:
     listened: one that was stopped, or busy, for a minute has not missed its coordinator for a minute.
     """
 
-    def __init__(self, hello: Hello, *, orphan_s: float, now: float) -> None:
-        """`orphan_s`: without any word of a coordinator for this long, it is gone for good."""
+    def __init__(self, hello: Hello, *, endpoint: str, orphan_s: float, now: float) -> None:
+        """`endpoint` is where it dials; `orphan_s`: without any word from there for this long, it is gone for good."""
         self.dropped = 0
         """Messages that a worker does not take on control, or not yet."""
         self._hello = hello
+        self._endpoint = endpoint
         self._orphan_s = orphan_s
         self._welcome: Welcome | None = None
         self._session = ""
@@ -88,7 +89,7 @@ class Membership:
                 self._heard_at = self._seen_at = self._beat_at = time
                 return [self._join(message)]
             case Refused():
-                return [Leave(code=2, reason=_refusal(message))]
+                return [Leave(code=2, reason=f"the coordinator at {self._endpoint} refused: {message.in_words()}")]
             case Stop():
                 return [Leave(code=0, reason="the coordinator stops")]
             case SayHello():
@@ -109,7 +110,8 @@ class Membership:
         time = self._listened_until(now)
         if time - self._heard_at >= self._orphan_s:
             found = bool(self._session)
-            return [Leave(code=0 if found else 2, reason=f"no word from a coordinator for {self._orphan_s:g} s")]
+            reason = f"no word from a coordinator at {self._endpoint} for {self._orphan_s:g} s"
+            return [Leave(code=0 if found else 2, reason=reason)]
         if self._welcome is None:
             return self.greet(now) if time - self._greeted_at >= HELLO_AGAIN_S else []
         if time - self._seen_at >= SILENCE_S:
@@ -139,8 +141,3 @@ class Membership:
             self._holdings = Holdings()
         self._session, self._welcome = welcome.session, welcome
         return Desk(session=welcome.session, token=welcome.token, work=welcome.work, holdings=self._holdings)
-
-
-def _refusal(refused: Refused) -> str:
-    wrong = "; ".join(f"{field}: found {found}, expected {expected}" for field, found, expected in refused.mismatches)
-    return f"refused by the coordinator: {wrong}"

@@ -25,7 +25,7 @@ def use_isa(name: str) -> None:
     """Switch, for tests and benchmarks; ValueError if this machine cannot."""
 
 class Pool:
-    """Threads for kernels: `threads` of them, the caller included (so 1 starts none)."""
+    """Threads for kernels: `threads` of them, the caller included (so 1 starts none). OSError if they cannot be had."""
 
     threads: int
     def __init__(self, threads: int) -> None: ...

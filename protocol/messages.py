@@ -104,6 +104,10 @@ class Refused(Message):
         if not self.mismatches or any(len(mismatch) != 3 for mismatch in self.mismatches):
             raise ProtocolError("a refusal names one mismatch at least, each as field, found, expected")
 
+    def in_words(self) -> str:
+        """All of it, for people; not escaped."""
+        return "; ".join(f"{field} is {found}, expected {expected}" for field, found, expected in self.mismatches)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SayHello(Message):

@@ -148,8 +148,9 @@ def _check_shards(files: Sequence[GgufFile]) -> None:
     seen: dict[str, GgufFile] = {}
     for number, file in enumerate(files):
         for key, wanted in ((_COUNT, len(files)), (_NUMBER, number), (_TENSORS, expected)):
-            if (found := file.metadata.integer(key)) != wanted:
-                raise ModelError(f"{file.path}: {key!r} is {found}, expected {wanted}: is it a file of this model?")
+            if (found := file.metadata.integer(key, None)) != wanted:
+                stated = "missing" if found is None else found
+                raise ModelError(f"{file.path}: {key!r} is {stated}, expected {wanted}: is it a file of this model?")
         _check_same_metadata(first, file)
         for name in file.tensors:
             if name in seen:

@@ -16,12 +16,12 @@ from typing import Self
 
 import zmq
 
-from protocol.codec import MAX_FRAMES, Frame, decode, encode
+from protocol.codec import MAX_FRAME_BYTES, MAX_FRAMES, Frame, decode, encode
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError, ProtocolError
-from protocol.messages import Message
+from protocol.messages import MAX_ROWS, Message
 
-__all__ = ["Bound", "Dialled", "check_endpoint", "wait"]
+__all__ = ["Bound", "Dialled", "check_endpoint", "longest_work_frame", "wait"]
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ class Bound(_Socket):
     def __init__(self, endpoint: str, *, max_frame_bytes: int = SMALL_FRAME_BYTES) -> None:
         """Listen. ConfigError if the endpoint is not on this machine or cannot be had.
 
-        Both sides of a connection have the same `max_frame_bytes`, MAX_FRAME_BYTES at most.
+        No peer may send a frame longer than `max_frame_bytes`, MAX_FRAME_BYTES at most, nor does this side.
         """
         endpoint = check_endpoint(endpoint)
         # Copied are peer, header and shared frame.
@@ -152,7 +152,7 @@ class Bound(_Socket):
             self._socket.bind(endpoint)
         except zmq.ZMQError as error:
             self.close()
-            raise ConfigError(f"cannot listen at {endpoint}: {error.strerror}") from None
+            raise ConfigError(f"cannot listen at {endpoint}: {_reason(error)}") from None
         self.endpoint = self._socket.get_string(zmq.LAST_ENDPOINT)
         """Where it listens, ports resolved."""
 
@@ -190,7 +190,7 @@ class Dialled(_Socket):
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
             self.close()
-            raise ConfigError(f"cannot dial {endpoint}: {error.strerror}") from None
+            raise ConfigError(f"cannot dial {endpoint}: {_reason(error)}") from None
 
     def send(self, message: Message) -> bool:
         """Queue a message; False if the queue is full. Large arrays must not change afterwards.
@@ -213,11 +213,25 @@ class Dialled(_Socket):
         return None
 
 
+def longest_work_frame(width: int) -> int:
+    """Bytes of the longest frame that a coordinator sends or takes on work, where rows have `width` columns.
+
+    These are 64-bit sums of as many rows as a window may have. A stranger, too, can have frames of that length only
+    queued before anybody looks at who sent them.
+    """
+    return min(MAX_FRAME_BYTES, max(SMALL_FRAME_BYTES, MAX_ROWS * width * 8))
+
+
 def wait(sockets: Sequence[Bound | Dialled], timeout_s: float) -> list[Bound | Dialled]:
     """Those that have something to receive, as soon as one has; empty when the time is over."""
     ready = zmq.zmq_poll([(one._socket, _READABLE) for one in sockets], _milliseconds(timeout_s))
     found = [socket for socket, _ in ready]
     return [one for one in sockets if one._socket in found]
+
+
+def _reason(error: zmq.ZMQError) -> str:
+    """Without the address, which pyzmq adds to some."""
+    return zmq.strerror(error.errno or 0)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -58,6 +58,8 @@ def carry_out(arguments: list[str], interrupts: Interrupts) -> int:
         return _fail(str(error))
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except MemoryError:
+        return _fail("there is not enough memory for that")
     except Exception as error:
         if os.environ.get("EXPERTMESH_DEBUG"):
             raise

@@ -4,21 +4,42 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from coordinator.answering import prompt_ids_of
+from coordinator.cli.output import put
 from coordinator.cli.plan_view import print_plan
 from coordinator.config import ClusterConfig
 from coordinator.cores import usable_cores
 from coordinator.launch_plan import plan_here
+from coordinator.question import Question
+from coordinator.tokenizer import Tokenizer
 from protocol.errors import ConfigError
+from protocol.layout import check_dense
 from protocol.model import Model
 
 
-def show_plan(config: ClusterConfig) -> None:
-    """Print it. ModelError if a file is of no use, ConfigError if workers are given another than the coordinator's."""
+def show_plan(config: ClusterConfig, question: Question | None = None, *, shared: bool = False) -> None:
+    """Print it; with `shared` the cluster is up already, so that is nothing.
+
+    ModelError if a file is of no use, ConfigError if workers are given another than the coordinator's, RequestError if
+    the model cannot be asked the question.
+    """
+    _check(config.model, question)
+    if shared:
+        put(f"the cluster that is up at {config.coordinator.listen} would be asked, and nothing started\n")
+        return
     mark = _fingerprint(config.model)
     for group in config.workers:
         if group.model_path is not None and _fingerprint(group.model_path) != mark:
             raise ConfigError(f"{group.model_path}, the model of workers {group.name}, is not that of {config.model}")
     print_plan(plan_here(config, usable_cores()))
+
+
+def _check(path: Path, question: Question | None) -> None:
+    """See whether a model can be run, and, if there is a question, asked."""
+    with Model.open(path) as model:
+        check_dense(model.files, model.geometry)
+        if question is not None:
+            prompt_ids_of(question, Tokenizer.of(model.files.metadata), model.geometry)
 
 
 def _fingerprint(model: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from coordinator.cli.ids import parse_ids
-from coordinator.cli.output import put
+from coordinator.cli.numbers import Whole
 from coordinator.cli.paths import CONFIG, MODEL, MODEL_HELP
 from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, default_threads, read_config
 from coordinator.demo import demo_model
@@ -20,6 +21,9 @@ from protocol.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
     from coordinator.question import Question
+
+MAX_PROMPT_BYTES = 64 << 20
+"""Of a prompt's file: longer than any context, and what has no end need not be read to it."""
 
 
 @click.command("generate")
@@ -32,14 +36,12 @@ if TYPE_CHECKING:
 @click.option(
     "--config", type=CONFIG, help="Ask the cluster of this file: the one that is up, or one for this answer alone."
 )
-@click.option("--workers", type=click.IntRange(0, MAX_WORKERS), help="Local workers, for this answer.  [default: 0]")
-@click.option(
-    "--threads", type=click.IntRange(1, MAX_THREADS), help="Threads of the coordinator, shared by the workers."
-)
+@click.option("--workers", type=Whole(0, MAX_WORKERS), help="Local workers, for this answer.  [default: 0]")
+@click.option("--threads", type=Whole(1, MAX_THREADS), help="Threads of the coordinator, shared by the workers.")
 @click.option("--kv", type=click.Choice(["f16", "f32"]), help="Type of cached keys and values.  [default: f16]")
-@click.option("--chunk", type=click.IntRange(1, 512), help="Prompt rows read in one step.")
+@click.option("--chunk", type=Whole(1, 512), help="Prompt rows read in one step.")
 @click.option(
-    "--max-tokens", type=click.IntRange(1, MAX_TOKENS), default=128, show_default=True, help="Generate at most so many."
+    "--max-tokens", type=Whole(1, MAX_TOKENS), default=128, show_default=True, help="Generate at most so many."
 )
 @click.option("--ignore-eos", is_flag=True, help="Go on after tokens that mean the end.")
 @click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be given again.")
@@ -62,16 +64,14 @@ def command(interrupts: Interrupts, /, as_json: bool, dry_run: bool, **options: 
     """
     config, shared = _cluster(options)
     question = _question(options, interrupts)
-    if not dry_run:
+    if dry_run:
+        with interrupts.held():
+            from coordinator.cli.dry_run import show_plan
+        show_plan(config, question, shared=shared)
+    else:
         with interrupts.held():
             from coordinator.cli.generating import generate
         generate(config, question, interrupts, shared=shared, as_json=as_json)
-    elif shared:
-        put(f"the cluster that is up at {config.coordinator.listen} would be asked, and nothing started\n")
-    else:
-        with interrupts.held():
-            from coordinator.cli.dry_run import show_plan
-        show_plan(config)
 
 
 def _cluster(options: dict[str, Any]) -> tuple[ClusterConfig, bool]:
@@ -128,8 +128,12 @@ def _prompt(options: dict[str, Any]) -> str | tuple[int, ...]:
 
 
 def _read_prompt(path: Path) -> str:
+    if str(path) == "-" and sys.stdin is None:
+        raise RequestError("--prompt-file: stdin is closed, so the prompt cannot come from it")
     with click.open_file(str(path), "rb") as file:
-        raw: bytes = file.read()
+        raw: bytes = file.read(MAX_PROMPT_BYTES + 1)
+    if len(raw) > MAX_PROMPT_BYTES:
+        raise RequestError(f"{path}: more than {MAX_PROMPT_BYTES} bytes, which no model's context can hold")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

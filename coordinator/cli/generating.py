@@ -33,7 +33,7 @@ def _ask(
     config: ClusterConfig, question: Question, launcher: Launcher | None, interrupts: Interrupts, *, as_json: bool
 ) -> None:
     with interrupts.held():  # loaded here, while the children start
-        from coordinator.answering import answer
+        from coordinator.answering import answer, prompt_ids_of
         from coordinator.cli.answer_view import AnswerView
         from coordinator.client import Client, watch_nothing
         from coordinator.tokenizer import Tokenizer
@@ -41,11 +41,12 @@ def _ask(
 
     with Model.open(config.model) as model, AnswerView(show_text=not as_json) as view:
         tokenizer = Tokenizer.of(model.files.metadata)
+        prompt_ids = prompt_ids_of(question, tokenizer, model.geometry)
         mark, geometry = model.fingerprint, model.geometry.handshake()
         with Client(config.coordinator.listen, fingerprint=mark, geometry=geometry) as client:
             watch = Guard(launcher, client, view.tell) if launcher else watch_nothing
             client.greet(GREET_S if launcher else GREET_AGAIN_S, watch)
-            report = answer(client, tokenizer, question, view, watch)
+            report = answer(client, tokenizer, question, prompt_ids, view, watch)
         if as_json:
             put(json.dumps(report) + "\n")
         else:

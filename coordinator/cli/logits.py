@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from coordinator.cli.ids import parse_ids
+from coordinator.cli.numbers import Whole
 from coordinator.cli.paths import MODEL, MODEL_HELP
 from coordinator.config import MAX_THREADS, default_threads
 from coordinator.demo import demo_model
@@ -19,8 +20,8 @@ from coordinator.interrupts import Interrupts
 @click.option("--ids", required=True, metavar="1,2,3", help="The token ids, from position 0.")
 @click.option("--out", required=True, metavar="FILE", help="The .npy file to write, in place of one that is there.")
 @click.option("--kv", type=click.Choice(["f16", "f32"]), default="f16", show_default=True, help="Type of the cache.")
-@click.option("--chunk", type=click.IntRange(1, 512), default=64, show_default=True, help="Rows of one step.")
-@click.option("--threads", type=click.IntRange(1, MAX_THREADS), help="[default: the cores it may use]")
+@click.option("--chunk", type=Whole(1, 512), default=64, show_default=True, help="Rows of one step.")
+@click.option("--threads", type=Whole(1, MAX_THREADS), help="[default: the cores it may use]")
 @click.pass_obj
 def command(interrupts: Interrupts, /, model: Path | None, ids: str, threads: int | None, **options: Any) -> None:
     """Write the fp32 logits of every position, (ids, vocabulary), as a NumPy file."""

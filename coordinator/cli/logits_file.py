@@ -21,12 +21,11 @@ from protocol.model import Model
 
 def write_logits(path: Path, ids: Sequence[int], out: str, *, threads: int, kv: str, chunk: int) -> None:
     """Write fp32 (ids, vocabulary) to `out`, which appears when it is complete. Raises ExpertmeshError."""
-    with Model.open(path) as model, _new(out, model) as file:
-        pool = native.Pool(threads)
-        with ExpertBank(model, pool) as bank:
-            experts = LocalExperts(bank, model.geometry.experts)
-            with Engine(model, experts, pool, kv=kv) as engine:
-                _write(engine, ids, file, model.geometry.vocabulary, chunk)
+    pool = native.Pool(threads)
+    with Model.open(path) as model, _new(out, model) as file, ExpertBank(model, pool) as bank:
+        experts = LocalExperts(bank, model.geometry.experts)
+        with Engine(model, experts, pool, kv=kv) as engine:
+            _write(engine, ids, file, model.geometry.vocabulary, chunk)
 
 
 def _new(out: str, model: Model) -> AbstractContextManager[BinaryIO]:

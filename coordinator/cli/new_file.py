@@ -29,7 +29,7 @@ def new_file(path: str, *, keep: Sequence[Path], option: str) -> Iterator[Binary
             _name(file, draft)
             draft.replace(target)
     except OSError as error:
-        raise ConfigError(f"{option}: {path or 'an empty path'} cannot be written: {error.strerror}") from None
+        raise ConfigError(f"{option}: {path or 'an empty path'} cannot be written: {error.strerror or error}") from None
     finally:
         with suppress(OSError):  # where nothing could be made, nothing is left
             draft.unlink()

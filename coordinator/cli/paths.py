@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import click
 
-CONFIG = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+class Existing(click.Path):
+    """A path at which something is; if not, the operating system says why."""
+
+    def __init__(self, *, folder: bool) -> None:
+        """Whether it may be a `folder`."""
+        super().__init__(path_type=Path)
+        self._folder = folder
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> os.PathLike[str]:
+        try:
+            mode = os.stat(value).st_mode
+        except OSError as error:
+            self.fail(f"{value or 'an empty path'}: {error.strerror}", param, ctx)
+        if stat.S_ISDIR(mode) and not self._folder:
+            self.fail(f"{value}: a file is expected, this is a folder", param, ctx)
+        return Path(value)
+
+
+CONFIG = Existing(folder=False)
 """A cluster file."""
 
-MODEL = click.Path(exists=True, path_type=Path)
+MODEL = Existing(folder=True)
 """A GGUF file, one of the files of a split model, or their folder."""
 
 MODEL_HELP = "The GGUF model: its file, one of its files, or their folder."

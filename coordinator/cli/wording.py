@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from coordinator.wording import counted
 
-def counted(number: int, noun: str) -> str:
-    """For example 1 worker, 2 workers."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+__all__ = ["counted", "harmless"]
 
 
 def harmless(text: object) -> str:

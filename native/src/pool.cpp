@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <sched.h>
+#include <string>
+#include <system_error>
 
 #include "arrays.h"
 
@@ -35,10 +37,20 @@ template <class Ready> bool spin_until(Ready ready) {
 
 Pool::Pool(int threads) : threads_(threads) {
     expect_range("threads", threads, 1, 1024);
-    for (int i = 1; i < threads; i++) workers_.emplace_back([this] { work(); });
+    try {
+        for (int i = 1; i < threads; i++) workers_.emplace_back([this] { work(); });
+    } catch (const std::system_error &error) {
+        auto started = std::to_string(workers_.size() + 1);
+        end_workers(); // there is no destructor for what was not constructed
+        PyErr_Format(PyExc_OSError, "%d threads cannot be started, %s can: %s", threads, started.c_str(),
+                     error.code().message().c_str());
+        throw nb::python_error();
+    }
 }
 
-Pool::~Pool() {
+Pool::~Pool() { end_workers(); }
+
+void Pool::end_workers() {
     closing_ = true;
     batch_.fetch_add(1);
     batch_.notify_all();

@@ -26,6 +26,7 @@ class Pool {
     void run_batch(int tasks, Call call, const void *body);
     bool run_one();
     void work();
+    void end_workers();
 
     const int threads_;
     std::mutex one_batch_;

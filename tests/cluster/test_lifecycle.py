@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import signal
+import socket
 from pathlib import Path
 
 import pytest
-from clusters import LiveCluster, Then, in_force, live_cluster
+from clusters import LiveCluster, RealProcess, Then, in_force, live_cluster
 from reference_answer import Reference
 
 from protocol.errors import RequestError
+from protocol.model import Model
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+
+def last_line(process: RealProcess) -> str:
+    """Of all that it said."""
+    return process.log.read_text().splitlines()[-1]
 
 
 def test_a_clients_stop_ends_all_with_code_0(demo_model: Path, tmp_path: Path) -> None:
@@ -73,7 +80,7 @@ def test_a_second_coordinator_at_the_same_endpoint_is_refused(demo_model: Path, 
         options = ["--listen", cluster.endpoint, "--model", str(demo_model)]
         second = cluster.start("second", "coordinator.main", options)
         assert second.wait() == 2
-        assert "error: cannot listen at" in second.log.read_text()
+        assert last_line(second) == f"error: cannot listen at {cluster.endpoint}: Address already in use"
 
 
 def test_a_worker_with_another_model_is_refused_and_says_why(
@@ -83,9 +90,15 @@ def test_a_worker_with_another_model_is_refused_and_says_why(
         options = ["--connect", cluster.endpoint, "--model", str(tiny_model), "--name", "other"]
         stranger = cluster.start("stranger", "expert_worker.main", options)
         assert stranger.wait() == 2
-        words = stranger.log.read_text()
-        assert "fingerprint: found" in words
-        assert "geometry.layers: found 4, expected 6" in words
+        with Model.open(tiny_model) as tiny, Model.open(demo_model) as demo:
+            found, expected = tiny.fingerprint, demo.fingerprint
+        assert last_line(stranger) == (
+            f"error: the coordinator at {cluster.endpoint} refused: fingerprint is {found}, expected {expected}: the "
+            "coordinator's model, with the same files under the same names; geometry.layers is 4, expected 6; "
+            "geometry.expert_width is 128, expected 256"
+        )
+        assert "Traceback" not in cluster.logs()
+        assert len(cluster.status()["workers"]) == 0
 
 
 def test_a_worker_with_the_name_of_a_living_one_is_refused(demo_model: Path, tmp_path: Path) -> None:
@@ -93,7 +106,11 @@ def test_a_worker_with_the_name_of_a_living_one_is_refused(demo_model: Path, tmp
         options = ["--connect", cluster.endpoint, "--model", str(demo_model), "--name", "worker-0"]
         double = cluster.start("double", "expert_worker.main", options)
         assert double.wait() == 2
-        assert f"pid {cluster.workers[0].pid}" in double.log.read_text()
+        holder = f"pid {cluster.workers[0].pid} on {socket.gethostname()}"
+        assert last_line(double) == (
+            f"error: the coordinator at {cluster.endpoint} refused: name is worker-0, expected a name that no other "
+            f"worker has; {holder} has it"
+        )
         assert in_force(cluster.status()) == 1
 
 

@@ -8,10 +8,11 @@ import queue
 import re
 import secrets
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,88 @@ def test_an_endpoint_in_use_is_refused(tmp_path: Path) -> None:
         done = run("up", config)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == f"error: {endpoint} is in use already: is this cluster up?\n"
+
+
+def two_ports() -> int:
+    """The first of two neighbouring ports that nobody has."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first, suppress(OSError):
+            port: int = first.getsockname()[1]
+            socket.create_server(("127.0.0.1", port + 1)).close()
+            return port
+
+
+def on_tcp(folder: Path) -> tuple[Path, str]:
+    """A cluster of one worker at ports that were free a moment ago, and its endpoint."""
+    config, _ = private_copy("local-1.toml", folder)
+    endpoint = f"tcp://127.0.0.1:{two_ports()}"
+    config.write_text(re.sub(r'listen = "[^"]*"', f'listen = "{endpoint}"', config.read_text()))
+    return config, endpoint
+
+
+@pytest.mark.parametrize(
+    ("offset", "error"),
+    [
+        (0, "{control} is in use already: is this cluster up?"),
+        (1, "{work}, which is for work beside {control}, is in use already: listen elsewhere"),
+    ],
+)
+def test_a_port_that_something_else_has_is_named_before_anything_starts(
+    tmp_path: Path, offset: int, error: str
+) -> None:
+    config, control = on_tcp(tmp_path)
+    port = int(control.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port + offset)):
+        done = run("up", config)
+    said = error.format(control=control, work=f"tcp://127.0.0.1:{port + 1}")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {said}\n")
+    assert processes_of(control) == []
+
+
+def test_what_a_killed_run_leaves_is_in_nobodys_way(tmp_path: Path) -> None:
+    """Its ports, its name among launchers, and clients that have not noticed."""
+    config, endpoint = on_tcp(tmp_path)
+    with up(config, endpoint) as cluster, Client(endpoint) as late:
+        cluster.line("ready: 1 worker holds experts")
+        before = ask(config)
+        late.greet(10.0)
+        cluster.process.kill()
+        assert wait_until(lambda: not processes_of(endpoint), 10.0)
+        with up(config, endpoint) as again:
+            again.line("ready: 1 worker holds experts")
+            assert ask(config)["sha256_logits"] == before["sha256_logits"]
+            again.process.send_signal(signal.SIGINT)
+            assert again.process.wait(30) == 0
+
+
+def test_a_coordinator_that_is_frozen_is_told_of_in_seconds(tmp_path: Path) -> None:
+    config, endpoint = private_copy("local-1.toml", tmp_path)
+    with up(config, endpoint) as cluster:
+        cluster.line("ready: 1 worker holds experts")
+        (coordinator,) = [one for one in processes_of(endpoint) if "coordinator.main" in one.cmdline()]
+        coordinator.suspend()
+        done = run("generate", "--config", config, "x")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"error: no coordinator answers at {endpoint} within 5 s\n"
+        coordinator.resume()
+        assert ask(config)["text"] == " and all the days of his life,"
+
+
+@pytest.mark.timeout(300)
+def test_64_workers_start_answer_with_the_same_bits_and_end(tmp_path: Path) -> None:
+    """Sixteen experts a layer, so most have a single one; on any number of cores."""
+    alone = run("generate", "--json", "--max-tokens", 8, "In the beginning God created")
+    marked = tmp_path / "many" / "demo-moe-q4_k_m.gguf"
+    marked.parent.mkdir()
+    marked.write_bytes((CONFIGS / marked.name).read_bytes())
+    options = ["--model", marked, "--workers", 64, "--json", "--max-tokens", 8]
+    many = run("generate", *options, "In the beginning God created", timeout=250.0)
+    assert many.returncode == 0, many.stderr
+    first, second = (json.loads(done.stdout) for done in (alone, many))
+    assert second["sha256_logits"] == first["sha256_logits"]
+    assert len(second["workers"]) == 64
+    assert second["local_entries"] == 0
+    assert processes_of(str(marked)) == []
 
 
 def test_a_second_up_at_any_moment_harms_nobody(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from command_line import COMMAND, ROOT, environment, processes_of, run, start, wait_until
 
 from coordinator.demo import demo_model as _demo
+from protocol.model import Model
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -112,69 +113,29 @@ def test_sampling_depends_on_the_seed_alone() -> None:
     assert ids("--seed", 3) == ids("--seed", 3, "--threads", 1, "--chunk", 2) != ids("--seed", 4)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ([], "one of PROMPT, --prompt-file and --prompt-ids is expected, found none"),
-        (["x", "--prompt-ids", "1"], "one of PROMPT, --prompt-file and --prompt-ids is expected, found PROMPT and"),
-        ([""], "the prompt is empty: one token at least is expected"),
-        (["--prompt-ids", "1,two"], "--prompt-ids: 'two' is not a token id"),
-        (["--prompt-ids", "1,,2"], "--prompt-ids: '' is not a token id"),
-        (["--prompt-ids", "-1"], "--prompt-ids: '-1' is not a token id"),
-        (["--prompt-ids", "99999999999"], "--prompt-ids: '99999999999' is not a token id"),
-        (["--prompt-ids", "5,4096"], "token id 4096 at index 1 is not in the vocabulary: expected 0..4095"),
-        (["--prompt-file", "{folder}/none.txt"], "{folder}/none.txt: No such file or directory"),
-        (["--prompt-file", "{folder}/bytes.txt"], "{folder}/bytes.txt: byte 2 is not UTF-8 text"),
-        (
-            ["--model", "{folder}/none.gguf", "x"],
-            "Invalid value for '--model': Path '{folder}/none.gguf' does not exist.",
-        ),
-        (["--model", "{folder}/bytes.txt", "x"], "{folder}/bytes.txt: not a GGUF file"),
-        (["--config", "{folder}/bytes.txt", "x"], "{folder}/bytes.txt: not a TOML file"),
-        (["--config", "{folder}/c.toml", "--workers", "1", "x"], "--workers and --config exclude each other"),
-        (["--max-tokens", "2048", "x"], "1 prompt tokens and 2048 new ones need 2049 positions"),
-        (["--max-tokens", "9" * 30, "x"], f"Invalid value for '--max-tokens': {'9' * 30} is not in the range 1<=x<=21"),
-        (["--top-p", "2", "x"], "--top-p is 2.0, expected a number over 0 and up to 1"),
-        (["--seed", str(2**63), "x"], f"--seed is {2**63}, expected a whole number from 0 to {2**63 - 1}"),
-        (["--stop", "", "x"], "a stop string is empty: some text is expected"),
-        (["--stop", "\udcff", "x"], "a stop string is not UTF-8: character 0 is '\\udcff'"),
-        (["ab\udcff"], "the prompt is not UTF-8: character 2 is '\\udcff'"),
-        (["--prompt-file", "{folder}/mark.txt"], "the prompt is empty: one token at least is expected"),
-        (["--workers", "many", "x"], "Invalid value for '--workers': 'many' is not a valid integer range."),
-        (["--no-such-option"], "No such option"),
-    ],
-)
-def test_an_error_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], error: str) -> None:
-    (tmp_path / "bytes.txt").write_bytes(b"ok\xff\xfe")
-    (tmp_path / "mark.txt").write_bytes(b"\xef\xbb\xbf")
-    (tmp_path / "c.toml").write_text('[model]\npath = "bytes.txt"\n')
-    done = run("generate", *(argument.replace("{folder}", str(tmp_path)) for argument in arguments))
-    assert done.returncode == 2
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: {error.replace('{folder}', str(tmp_path))}")
-
-
-def test_all_settings_out_of_range_are_a_line_each() -> None:
-    done = run("generate", "--top-k", -1, "--min-p", "nan", "--repeat-window", -2, "x")
-    assert done.returncode == 2
-    assert [line.split()[1] for line in done.stderr.splitlines()] == ["--top-k", "--min-p", "--repeat-window"]
+def test_an_error_is_a_line_and_exit_code_2_whichever_process_finds_it(tmp_path: Path, demo_model: Path) -> None:
+    """All messages are in test_error_messages.py and test_model_errors.py, found without starting anything."""
+    whole = demo_model.read_bytes()
+    sound, cut, odd = (tmp_path / f"{name}.gguf" for name in ("sound", "cut", "odd"))
+    sound.write_bytes(whole)
+    cut.write_bytes(whole[:1000])
+    odd.write_bytes(whole.replace(b"blk.3.attn_norm.weight", b"blk.3.attn_norm.oddity"))
+    for path, arguments, error in (
+        (sound, [""], "the prompt is empty: one token at least is expected"),
+        (sound, ["--max-tokens", 2048, "x"], "1 prompt token and 2048 new ones need 2049 positions, {context}"),
+        (cut, ["x"], "{path}: part of the 75 tensors stated lies outside of the file of 1000 bytes: was it truncated?"),
+        (odd, ["x"], "{path}: tensor 'blk.3.attn_norm.weight' is missing"),
+        (odd, ["--dry-run", "x"], "{path}: tensor 'blk.3.attn_norm.weight' is missing"),
+    ):
+        done = run("generate", "--workers", 2, "--model", path, *arguments)
+        said = error.format(path=path, context="the model's context has 2048")
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {said}\n")
+        assert processes_of(str(path)) == []
 
 
 def test_the_largest_settings_work() -> None:
     settings = ["--seed", 2**63 - 1, "--top-k", sys.maxsize, "--repeat-window", sys.maxsize, "--temperature", 1]
     assert run("generate", "--json", "--max-tokens", 2, *settings, "x").returncode == 0
-
-
-def test_problems_of_a_cluster_file_are_a_line_each(tmp_path: Path) -> None:
-    file = tmp_path / "c.toml"
-    file.write_text('[model]\npath = "none"\n[coordinator]\nkv = "q4"\n')
-    done = run("up", file)
-    assert done.returncode == 2
-    assert [line.split(": ")[:2] for line in done.stderr.splitlines()] == [
-        ["error", f"{file}, line 2"],
-        ["error", f"{file}, line 4"],
-    ]
 
 
 def test_a_worker_with_another_model_is_refused_in_words(tmp_path: Path, demo_model: Path) -> None:
@@ -186,10 +147,14 @@ def test_a_worker_with_another_model_is_refused_in_words(tmp_path: Path, demo_mo
         f'[[workers]]\nname = "odd"\nmodel_path = "{other}"\n'
     )
     done = run("generate", "--config", file, "x")
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ")
-    assert "fingerprint" in line
+    assert (done.returncode, done.stdout) == (2, "")
+    with Model.open(other) as wrong, Model.open(demo_model) as right:
+        found, expected = wrong.fingerprint, right.fingerprint
+    assert re.fullmatch(
+        rf"error: the coordinator at ipc://@expertmesh-\w+ refused: fingerprint is {found}, expected {expected}: "
+        r"the coordinator's model, with the same files under the same names\n",
+        done.stderr,
+    )
 
 
 def test_dry_run_starts_nothing_and_shows_the_commands(tmp_path: Path, demo_model: Path) -> None:
@@ -202,36 +167,6 @@ def test_dry_run_starts_nothing_and_shows_the_commands(tmp_path: Path, demo_mode
     control, work = re.findall(r"^(?:control|work) +(ipc://@expertmesh-.*)$", done.stdout, re.MULTILINE)
     assert work == f"{control}-work"
     assert processes_of(control) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (["generate", "--model", "{folder}/bytes.gguf", "x"], "{folder}/bytes.gguf: not a GGUF file"),
-        (["generate"], "one of PROMPT, --prompt-file and --prompt-ids is expected, found none"),
-        (["generate", "--top-p", "2", "x"], "--top-p is 2.0"),
-        (["generate", "--config", "{folder}/bytes.toml", "x"], "{folder}/bytes.gguf: not a GGUF file"),
-        (["up", "{folder}/bytes.toml"], "{folder}/bytes.gguf: not a GGUF file"),
-        (["up", "{folder}/two.toml"], "{folder}/other.gguf, the model of workers odd, is not that of"),
-        (["up", "{folder}/port.toml"], "{folder}/port.toml, line 4: coordinator.listen: endpoint"),
-    ],
-)
-def test_dry_run_approves_nothing_that_cannot_run(
-    tmp_path: Path, demo_model: Path, arguments: list[str], error: str
-) -> None:
-    (tmp_path / "bytes.gguf").write_bytes(b"GGML" * 10)
-    shutil.copy(demo_model, tmp_path / "other.gguf")
-    (tmp_path / "bytes.toml").write_text('[model]\npath = "bytes.gguf"\n')
-    (tmp_path / "two.toml").write_text(
-        f'[model]\npath = "{demo_model}"\n[[workers]]\nname = "odd"\nmodel_path = "other.gguf"\n'
-    )
-    (tmp_path / "port.toml").write_text(
-        f'[model]\npath = "{demo_model}"\n[coordinator]\nlisten = "tcp://127.0.0.1:65535"\n'
-    )
-    done = run(*(argument.replace("{folder}", str(tmp_path)) for argument in arguments), "--dry-run")
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: {error.replace('{folder}', str(tmp_path))}")
 
 
 def test_a_stranger_at_the_port_is_not_waited_for_long(tmp_path: Path, demo_model: Path) -> None:
@@ -337,14 +272,7 @@ def test_a_worker_that_finds_no_coordinator_says_so() -> None:
     assert done.returncode == 2
     first, last = done.stderr.splitlines()
     assert f"dialling {endpoint} as w" in first
-    assert last == "error: no word from a coordinator for 1 s"
-
-
-@pytest.mark.parametrize("name", ["", "a\nb", "x" * 65])
-def test_a_worker_needs_a_name_that_can_be_shown(name: str) -> None:
-    done = run("worker", "--connect", "tcp://127.0.0.1:1", "--model", _demo(), "--name", name)
-    assert done.returncode == 2
-    assert done.stderr == f"error: --name is {name!r}, expected 1 to 64 printable characters\n"
+    assert last == f"error: no word from a coordinator at {endpoint} for 1 s"
 
 
 def test_help_lists_the_commands() -> None:
@@ -396,21 +324,3 @@ def test_logits_of_every_position(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.npy", "two.npy"]
     generated = json.loads(run("generate", "--json", "--kv", "f32", "--max-tokens", 1, "--prompt-ids", ids).stdout)
     assert generated["sha256_logits"] == hashlib.sha256(logits[-1].tobytes()).hexdigest()
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        (["--ids", "1,4096"], "token id 4096 at index 1 is not in the vocabulary"),
-        (["--ids", "1", "--out", ""], "--out: an empty path cannot be written"),
-        (["--ids", "1", "--out", "{folder}"], "--out: {folder} cannot be written: what is there is not a file"),
-        (["--ids", "1", "--out", str(_demo())], f"--out: {_demo()} cannot be written: it is the model"),
-        (["--ids", "1", "--out", "{folder}/no/x.npy"], "--out: {folder}/no/x.npy cannot be written: No such file"),
-    ],
-)
-def test_logits_that_cannot_be_written_leave_nothing(tmp_path: Path, options: list[str], error: str) -> None:
-    arguments = [option.replace("{folder}", str(tmp_path)) for option in options]
-    done = run("logits", "--model", _demo(), "--out", tmp_path / "x.npy", *arguments)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {error.replace('{folder}', str(tmp_path))}")
-    assert list(tmp_path.iterdir()) == []

@@ -195,16 +195,32 @@ def test_a_failed_call_is_computed_here_and_the_worker_goes_on() -> None:
     assert mesh.cluster.counters.workers["worker-0"].calls == 1
 
 
-def test_a_worker_that_never_helps_is_left_out() -> None:
-    mesh = ScriptedMesh(2)
+@pytest.mark.parametrize(("workers", "others"), [(1, ()), (2, (1,)), (3, (1, 2))])
+def test_a_worker_that_never_helps_is_left_out(workers: int, others: tuple[int, ...]) -> None:
+    mesh = ScriptedMesh(workers)
     poor = mesh.workers[0]
     poor.behaviour = lambda work: [failed(work)]
     for _ in range(STRIKES):
         check(mesh)
+    check(mesh)  # at once, not only when the others are ready to hold what it held
     mesh.settle()
     check(mesh)
     assert len(poor.work) == STRIKES
-    assert mesh.members.active.members == (1,)
+    assert mesh.members.active.members == others
+
+
+def test_nobody_is_left_out_for_what_the_local_bank_cannot_compute_either() -> None:
+    mesh = ScriptedMesh(1)
+    [worker] = mesh.workers
+    worker.behaviour, mesh.bank.broken = lambda work: [failed(work)], True
+    for _ in range(2 * STRIKES):
+        with pytest.raises(ExpertError, match="the bank is broken"):
+            mesh.run(IDS, WEIGHTS)
+    worker.behaviour = answers_well
+    check(mesh)
+    assert len(worker.work) == 2 * STRIKES + 1
+    assert mesh.bank.calls == []
+    assert mesh.members.active.members == (0,)
 
 
 def test_what_nobody_can_compute_fails_by_name_and_the_next_layer_is_sound() -> None:

@@ -71,9 +71,14 @@ def test_unknown_ids_are_refused(engine: Engine, token: int) -> None:
         engine.step([Chunk(sequence=sequence, ids=[1, token])])
 
 
-@pytest.mark.parametrize(("prompt", "tokens"), [([], 5), ([1], -1)])
-def test_an_empty_prompt_is_refused(engine: Engine, prompt: list[int], tokens: int) -> None:
-    with pytest.raises(RequestError, match="1 token or more expected"):
+@pytest.mark.parametrize(
+    ("prompt", "tokens", "message"),
+    [([], 5, "the prompt is empty: one token at least is expected"), ([1], -1, "max_tokens is -1, expected 0 or more")],
+)
+def test_a_prompt_without_tokens_or_with_fewer_than_none_to_come_is_refused(
+    engine: Engine, prompt: list[int], tokens: int, message: str
+) -> None:
+    with pytest.raises(RequestError, match=message):
         engine.new_sequence(prompt, tokens)
 
 

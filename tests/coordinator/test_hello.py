@@ -18,7 +18,7 @@ TERMS = Terms(
     work="ipc://@work",
 )
 
-SAME_FILE = f"{TERMS.fingerprint}: the same file, and under the same name"
+SAME_FILE = f"{TERMS.fingerprint}: the coordinator's model, with the same files under the same names"
 
 GOOD = Hello(
     protocol=PROTOCOL,

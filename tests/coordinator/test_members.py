@@ -46,7 +46,7 @@ TERMS = Terms(
     missed_beats=6,
 )
 
-SAME_FILE = f"{TERMS.fingerprint}: the same file, and under the same name"
+SAME_FILE = f"{TERMS.fingerprint}: the coordinator's model, with the same files under the same names"
 
 M = TypeVar("M", bound=Message)
 

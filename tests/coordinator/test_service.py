@@ -239,7 +239,7 @@ def test_sampled_tokens_depend_on_the_seed_alone(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"prompt_ids": np.array([], np.int32)}, "prompt of 1 token or more expected"),
+        ({"prompt_ids": np.array([], np.int32)}, "the prompt is empty: one token at least is expected"),
         ({"prompt_ids": np.array([1, 512], np.int32)}, "token id 512.*511"),
         ({"prompt_ids": np.array([-1], np.int32)}, "token id -1.*511"),
         ({"max_tokens": 0}, "max_tokens is 0, expected 1 or more"),

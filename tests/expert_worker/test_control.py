@@ -58,7 +58,7 @@ class Worker:
         self.dialled = threading.Semaphore(0)
         self.orders, self.progress, self.bank = Orders(), Progress(), Preparer()
         self.control = Control(
-            Membership(hello(), orphan_s=orphan_s, now=control_module.time.monotonic()),
+            Membership(hello(), endpoint="ipc://@c", orphan_s=orphan_s, now=control_module.time.monotonic()),
             dial=dial or self._dial,
             shape=(LAYERS, EXPERTS),
             bank=self.bank,

@@ -29,7 +29,7 @@ ORPHAN_S = 60.0
 @pytest.fixture
 def fresh() -> Membership:
     """Has said Hello at time 0."""
-    membership = Membership(HELLO, orphan_s=ORPHAN_S, now=0.0)
+    membership = Membership(HELLO, endpoint="ipc://@c", orphan_s=ORPHAN_S, now=0.0)
     [greet] = membership.greet(0.0)
     assert isinstance(greet, Greet)
     assert greet.hello is HELLO
@@ -105,7 +105,9 @@ def test_a_refusal_ends_it_with_every_mismatch(fresh: Membership) -> None:
     [leave] = fresh.hear(Refused(mismatches=wrong), 0.1)
     assert isinstance(leave, Leave)
     assert leave.code == 2
-    assert "protocol: found 2, expected 1; fingerprint: found aa, expected bb" in leave.reason
+    assert (
+        leave.reason == "the coordinator at ipc://@c refused: protocol is 2, expected 1; fingerprint is aa, expected bb"
+    )
 
 
 def test_stop_ends_it_in_order_joined_or_not(fresh: Membership) -> None:
@@ -151,7 +153,7 @@ def test_other_words_of_the_coordinator_do_not_make_up_for_unseen_beats(member: 
 
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_coordinator_that_is_gone_for_good_is_left(joined: bool) -> None:
-    membership = Membership(HELLO, orphan_s=5.0, now=100.0)
+    membership = Membership(HELLO, endpoint="ipc://@c", orphan_s=5.0, now=100.0)
     membership.greet(100.0)
     if joined:
         membership.hear(welcome(), 100.0)

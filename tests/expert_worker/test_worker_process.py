@@ -110,7 +110,8 @@ def test_a_refused_worker_names_every_mismatch(coordinator: ScriptedCoordinator,
     code, last = worker.ends()
     assert code == 2
     assert last == (
-        "error: refused by the coordinator: protocol: found 1, expected 2; geometry.layers: found 2, expected 48"
+        f"error: the coordinator at {coordinator.control.endpoint} refused: "
+        "protocol is 1, expected 2; geometry.layers is 2, expected 48"
     )
 
 
@@ -122,7 +123,7 @@ def test_an_orphan_leaves(coordinator: ScriptedCoordinator, start: Start, joined
         coordinator.welcome(worker)
     code, last = worker.ends()
     assert code == (0 if joined else 2)
-    assert "no word from a coordinator for 1 s" in last
+    assert f"no word from a coordinator at {coordinator.control.endpoint} for 1 s" in last
     assert f"dialling {coordinator.control.endpoint} as box-0" in worker.log()
 
 

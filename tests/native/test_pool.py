@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,6 +72,28 @@ def test_an_idle_pool_uses_no_processor_time() -> None:
 def test_absurd_thread_counts_are_refused(threads: int) -> None:
     with pytest.raises(ValueError, match="threads"):
         native.Pool(threads)
+
+
+LIMITED = """
+import resource, native
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20),) * 2)
+try:
+    native.Pool(1000)
+except OSError as error:
+    print(error)
+print(native.Pool(3).threads)
+"""
+
+
+def test_threads_that_cannot_be_had_are_an_error_and_none_is_left() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-P", "-c", LIMITED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    error, threads = done.stdout.splitlines()
+    assert re.fullmatch(r"1000 threads cannot be started, \d+ can: Resource temporarily unavailable", error)
+    assert threads == "3"
 
 
 @pytest.mark.timeout(60)

@@ -141,7 +141,10 @@ WRONG_KEYS: dict[str, tuple[Keys, str]] = {
         {number: {"split.tensors.count": 99} for number in (1, 2, 3)},
         "small-00001-of-00003.gguf: 27 tensors in all 3 files, but 'split.tensors.count' is 99",
     ),
-    "no number": ({2: {"split.no": None}}, "small-00002-of-00003.gguf: key 'split.no' is missing"),
+    "no number": (
+        {2: {"split.no": None}},
+        "small-00002-of-00003.gguf: 'split.no' is missing, expected 1: is it a file of this model?",
+    ),
     "no tensor count": (
         {1: {"split.tensors.count": None}},
         "small-00001-of-00003.gguf: key 'split.tensors.count' is missing",

@@ -18,7 +18,7 @@ from message_examples import examples, hello, run_experts, same, submit, sums
 
 from protocol import codec, fields, wire
 from protocol.errors import ConfigError, ProtocolError
-from protocol.messages import Assign, BeatSeen, Message, OpenWork, SayHello, Stop
+from protocol.messages import MAX_ROWS, Assign, BeatSeen, Message, OpenWork, SayHello, Stop
 from protocol.wire import Bound, Dialled, wait
 
 pytestmark = pytest.mark.timeout(60)
@@ -254,6 +254,17 @@ def test_a_frame_that_is_too_long_closes_that_connection_only(longest: int) -> N
         received = bound.receive(WITHIN_S)
         assert received is not None
         assert isinstance(received[1], Stop)
+
+
+@pytest.mark.parametrize("width", [32, 256, 288, 2048, 8192, 1 << 20])
+def test_the_longest_frame_on_work_is_that_of_a_whole_windows_sums(width: int) -> None:
+    bound = wire.longest_work_frame(width)
+    assert wire.SMALL_FRAME_BYTES <= bound <= codec.MAX_FRAME_BYTES
+    if width <= 8192:
+        no_short = np.empty((0, width, 6), np.uint8)
+        row, long = np.arange(MAX_ROWS, dtype=np.int32), np.zeros((MAX_ROWS, width), np.int64)
+        longest = max(map(len, codec.encode(sums(width=width, sum_row=row, sum48=no_short, sum64=long))))
+        assert bound == max(longest, wire.SMALL_FRAME_BYTES)
 
 
 def test_a_frame_that_the_other_side_would_not_take_is_not_sent() -> None:

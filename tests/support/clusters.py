@@ -196,6 +196,7 @@ class LiveCluster:
 
     def status(self) -> Status:
         """What the coordinator reports; fails if it does not within seconds."""
+        self._watcher.poll_status(0)  # an answer to an earlier question, perhaps, that was not waited for
         report = self._watcher.status(10.0, self.check)
         assert report is not None, f"no status\n{self.logs()}"
         return report

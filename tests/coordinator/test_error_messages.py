@@ -1,0 +1,417 @@
+"""What a person is told who gets a command line, a prompt or a cluster file wrong: every message, whole.
+
+Models that are wrong have a table of their own, test_model_errors.py; requests on the wire, test_error_requests.py.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from refusals import Rows, check_refused
+
+from coordinator.demo import demo_model
+
+pytestmark = pytest.mark.timeout(60)
+
+DEMO = str(demo_model())
+LONG = "x" * 300
+ENDPOINTS = (
+    "expected tcp://127.0.0.1:PORT, tcp://localhost:PORT, tcp://[::1]:PORT or ipc://@NAME. Other addresses are not "
+    "supported yet, because nothing on the wire is encrypted; to reach another machine, use a tunnel such as "
+    "ssh -N -L PORT:127.0.0.1:PORT user@host, for control and work each, and the tunnel's local end"
+)
+THREADS = "a whole number from 1 to 512 is expected"
+
+FILES: dict[str, bytes] = {
+    "latin1.txt": b"ok\xe9",
+    "mark.txt": b"\xef\xbb\xbf",
+    "empty.txt": b"",
+    "bytes.toml": b"[model]\xff",
+    "deep.toml": b"x = " + b"[" * 5000,
+    "empty.toml": b"",
+    "no-value.toml": b"[model]\npath = \n",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files that are wrong, and a pipe that nobody writes to."""
+    folder = tmp_path_factory.mktemp("wrong")
+    for name, content in FILES.items():
+        (folder / name).write_bytes(content)
+    for name, text in CLUSTER_TEXTS.items():
+        (folder / f"{name}.toml").write_text(text.replace("DEMO", DEMO).replace("FOLDER", str(folder)))
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+COMMAND_LINES: Rows = {
+    "no such command": ("generat x", "No such command 'generat'."),
+    "no such option": ("generate --worker 2 x", "No such option '--worker'. Did you mean '--workers'?"),
+    "two prompts by accident": ("generate x y", "Got unexpected extra argument (y)"),
+    "up without a file": ("up", "Missing argument 'CONFIG'."),
+    "worker without an endpoint": ("worker --model {demo}", "Missing option '--connect'."),
+    "no tokens": (
+        "generate --max-tokens 0 x",
+        "--max-tokens is 0, expected a whole number from 1 to 2147483647",
+    ),
+    "too many tokens for a number": (
+        f"generate --max-tokens {'9' * 30} x",
+        f"--max-tokens is {'9' * 30}, expected a whole number from 1 to 2147483647",
+    ),
+    "65 workers": (
+        "generate --workers 65 x",
+        "--workers is 65, expected a whole number from 0 to 64",
+    ),
+    "-1 workers": (
+        "generate --workers -1 x",
+        "--workers is -1, expected a whole number from 0 to 64",
+    ),
+    "many workers": (
+        "generate --workers many x",
+        "--workers is many, expected a whole number from 0 to 64",
+    ),
+    "no threads": (
+        "generate --threads 0 x",
+        "--threads is 0, expected a whole number from 1 to 512",
+    ),
+    "100000 threads": (
+        "generate --threads 100000 x",
+        "--threads is 100000, expected a whole number from 1 to 512",
+    ),
+    "empty chunks": (
+        "generate --chunk 0 x",
+        "--chunk is 0, expected a whole number from 1 to 512",
+    ),
+    "unknown cache": ("generate --kv q8 x", "Invalid value for '--kv': 'q8' is not one of 'f16', 'f32'."),
+    "temperature is no number": (
+        "generate --temperature hot x",
+        "Invalid value for '--temperature': 'hot' is not a valid float.",
+    ),
+    "settings out of range": (
+        "generate --temperature nan --top-k -1 --top-p 0 --min-p 1.5 --repeat-penalty inf --repeat-window -2 --seed -1 "
+        "x",
+        "--temperature is nan, expected a finite number from 0\n"
+        "--top-k is -1, expected a whole number from 0 to 9223372036854775807\n"
+        "--top-p is 0.0, expected a number over 0 and up to 1\n"
+        "--min-p is 1.5, expected a number from 0 to 1\n"
+        "--repeat-penalty is inf, expected a finite number over 0\n"
+        "--repeat-window is -2, expected a whole number from 0 to 9223372036854775807\n"
+        "--seed is -1, expected a whole number from 0 to 9223372036854775807",
+    ),
+    "infinite temperature": (
+        "generate --temperature inf x",
+        "--temperature is inf, expected a finite number from 0",
+    ),
+    "seed of 64 bits": (
+        f"generate --seed {2**63} x",
+        f"--seed is {2**63}, expected a whole number from 0 to {2**63 - 1}",
+    ),
+    "empty stop string": ("generate --stop '' x", "a stop string is empty: some text is expected"),
+    "stop string of bytes": (
+        "generate --stop '\udcff' x",
+        "a stop string is not UTF-8: character 0 is '\\udcff'",
+    ),
+    "a file and what it decides": (
+        "generate --config {folder}/good.toml --workers 1 x",
+        "--workers and --config exclude each other: the file decides that",
+    ),
+    "worker elsewhere": (
+        "worker --model {demo} --connect tcp://10.0.0.1:7600",
+        f"endpoint 'tcp://10.0.0.1:7600': {ENDPOINTS}",
+    ),
+    "worker without a port": (
+        "worker --model {demo} --connect tcp://127.0.0.1",
+        f"endpoint 'tcp://127.0.0.1': {ENDPOINTS}",
+    ),
+    "worker at any port": (
+        "worker --model {demo} --connect tcp://127.0.0.1:*",
+        "endpoint 'tcp://127.0.0.1:*': a port from 1 to 65535 expected",
+    ),
+    "worker at no port": (
+        "worker --model {demo} --connect tcp://127.0.0.1:99999",
+        "endpoint 'tcp://127.0.0.1:99999': port 99999 found, at most 65535 expected",
+    ),
+    "worker without a name": (
+        "worker --model {demo} --connect ipc://@x --name ''",
+        "--name is '', expected 1 to 64 printable characters",
+    ),
+    "worker with two lines of a name": (
+        "worker --model {demo} --connect ipc://@x --name 'a\nb'",
+        "--name is 'a\\nb', expected 1 to 64 printable characters",
+    ),
+    "worker with a long name": (
+        f"worker --model {DEMO} --connect ipc://@x --name {'n' * 65}",
+        f"--name is '{'n' * 65}', expected 1 to 64 printable characters",
+    ),
+    "worker with no patience": (
+        "worker --model {demo} --connect ipc://@x --orphan-s 0",
+        "--orphan-s is 0, expected a whole number from 1 to 1000000",
+    ),
+}
+
+# --- prompts --------------------------------------------------------------------------------------------------------
+
+PROMPTS: Rows = {
+    "none": (
+        "generate --dry-run",
+        "one of PROMPT, --prompt-file and --prompt-ids is expected, found none",
+    ),
+    "two": (
+        "generate --dry-run --prompt-ids 1 x",
+        "one of PROMPT, --prompt-file and --prompt-ids is expected, found PROMPT and --prompt-ids",
+    ),
+    "empty": ("generate --dry-run ''", "the prompt is empty: one token at least is expected"),
+    "empty file": (
+        "generate --dry-run --prompt-file {folder}/empty.txt",
+        "the prompt is empty: one token at least is expected",
+    ),
+    "byte order mark alone": (
+        "generate --dry-run --prompt-file {folder}/mark.txt",
+        "the prompt is empty: one token at least is expected",
+    ),
+    "bytes": ("generate --dry-run ab\udcff", "the prompt is not UTF-8: character 2 is '\\udcff'"),
+    "file of bytes": (
+        "generate --dry-run --prompt-file {folder}/latin1.txt",
+        "{folder}/latin1.txt: byte 2 is not UTF-8 text",
+    ),
+    "no such file": (
+        "generate --dry-run --prompt-file {folder}/none.txt",
+        "{folder}/none.txt: No such file or directory",
+    ),
+    "file called by bytes": (
+        "generate --dry-run --prompt-file {folder}/no\udcff.txt",
+        "{folder}/no\\udcff.txt: No such file or directory",
+    ),
+    "folder": ("generate --dry-run --prompt-file {folder}", "{folder}: Is a directory"),
+    "endless file": (
+        "generate --dry-run --prompt-file /dev/zero",
+        "/dev/zero: more than 67108864 bytes, which no model's context can hold",
+    ),
+    "no ids": (
+        "generate --dry-run --prompt-ids ''",
+        "--prompt-ids: '' is not a token id; numbers like 1,2,3 are expected",
+    ),
+    "words for ids": (
+        "generate --dry-run --prompt-ids 1,two",
+        "--prompt-ids: 'two' is not a token id; numbers like 1,2,3 are expected",
+    ),
+    "digits of other scripts": (
+        "generate --dry-run --prompt-ids '²'",
+        "--prompt-ids: '²' is not a token id; numbers like 1,2,3 are expected",
+    ),
+    "negative id": (
+        "generate --dry-run --prompt-ids -1",
+        "--prompt-ids: '-1' is not a token id; numbers like 1,2,3 are expected",
+    ),
+    "huge id": (
+        "generate --dry-run --prompt-ids 99999999999",
+        "--prompt-ids: '99999999999' is not a token id; numbers like 1,2,3 are expected",
+    ),
+    "id out of the vocabulary": (
+        "generate --dry-run --prompt-ids 5,4096",
+        "token id 4096 at index 1 is not in the vocabulary: expected 0..4095",
+    ),
+    "answer longer than the context": (
+        "generate --dry-run --max-tokens 2048 x",
+        "1 prompt token and 2048 new ones need 2049 positions, the model's context has 2048",
+    ),
+    "prompt longer than the context": (
+        f"generate --dry-run --max-tokens 1 --prompt-ids {','.join(['7'] * 3000)}",
+        "3000 prompt tokens and 1 new one need 3001 positions, the model's context has 2048",
+    ),
+    "prompt far longer than the context": (
+        f"generate --dry-run {'x' * 10**5}",
+        "the prompt's 100000 characters are 2084 tokens at least, the model's context has 2048 positions",
+    ),
+    "logits of no ids": (
+        "logits --ids '1;2' --out {folder}/x.npy",
+        "--ids: '1;2' is not a token id; numbers like 1,2,3 are expected",
+    ),
+    "logits of an unknown id": (
+        "logits --ids 1,4096 --out {folder}/x.npy",
+        "token id 4096 at index 1 is not in the vocabulary: expected 0..4095",
+    ),
+    "logits to nowhere": (
+        "logits --ids 1 --out ''",
+        "--out: an empty path cannot be written: No such file or directory",
+    ),
+    "logits to a folder": (
+        "logits --ids 1 --out {folder}",
+        "--out: {folder} cannot be written: what is there is not a file",
+    ),
+    "logits to no folder": (
+        "logits --ids 1 --out {folder}/no/x.npy",
+        "--out: {folder}/no/x.npy cannot be written: No such file or directory",
+    ),
+    "logits in place of the model": (
+        "logits --ids 1 --out {demo}",
+        f"--out: {DEMO} cannot be written: it is the model",
+    ),
+}
+
+# --- cluster files --------------------------------------------------------------------------------------------------
+
+MODEL = '[model]\npath = "DEMO"\n'
+GROUP = '[[workers]]\nname = "box"\n'
+
+CLUSTERS: dict[str, tuple[str, str]] = {
+    "nothing": ("", "line 1: model: this section is missing"),
+    "no path": ("[model]\n", "line 1: model: the key path is missing"),
+    "model is no table": ("\nmodel = 3\n", "line 2: model: a table is expected: [model]"),
+    "path is no text": ("[model]\npath = 3\n", "line 2: model.path: the path of a model is expected, found 3"),
+    "path is empty": ('[model]\npath = ""\n', 'line 2: model.path: the path of a model is expected, found ""'),
+    "path with a zero": (
+        '[model]\npath = "a\\u0000b"\n',
+        'line 2: model.path: the path of a model is expected, found "a\\u0000b"',
+    ),
+    "no such model": (
+        '[model]\npath = "none"\n',
+        "line 2: model.path: {folder}/none: No such file or directory",
+    ),
+    "no such home": (
+        '[model]\npath = "~nobody-of-that-name/m.gguf"\n',
+        "line 2: model.path: {folder}/~nobody-of-that-name/m.gguf: No such file or directory",
+    ),
+    "long path": (f'[model]\npath = "{LONG}"\n', f"line 2: model.path: {{folder}}/{LONG}: File name too long"),
+    "pipe for a model": (
+        '[model]\npath = "pipe"\n',
+        "line 2: model.path: {folder}/pipe is neither a file nor a folder",
+    ),
+    "dotted key": (
+        'model.path = "DEMO"\ncoordinator.kv = "q8"\n',
+        'line 2: coordinator.kv: "f16" or "f32" is expected, found "q8"',
+    ),
+    "workers are no tables": (
+        'model.path = "DEMO"\nworkers = 2\n',
+        "line 2: workers: tables are expected: [[workers]]",
+    ),
+    "group without a name": (f"{MODEL}[[workers]]\ncount = 2\n", "line 3: workers: the key name is missing"),
+    "bad name": (
+        f'{MODEL}[[workers]]\nname = "a b"\n',
+        'line 4: workers.name: a name of letters, digits, dots, dashes and underscores is expected, found "a b"',
+    ),
+    "two groups of one name": (MODEL + GROUP + GROUP, "line 6: workers.name: another group is called box too"),
+    "65 workers": (
+        f"{MODEL}{GROUP}count = 65\n",
+        "line 5: workers.count: a whole number from 0 to 64 is expected, found 65",
+    ),
+    "-1 workers": (
+        f"{MODEL}{GROUP}count = -1\n",
+        "line 5: workers.count: a whole number from 0 to 64 is expected, found -1",
+    ),
+    "320 workers": (
+        MODEL + "".join(f'[[workers]]\nname = "box-{group}"\ncount = 64\n' for group in "abcde"),
+        "line 17: workers.count: 320 workers in all up to here, 256 at most are expected",
+    ),
+    "unknown section": (f"{MODEL}[placment]\n", "line 3: placment: unknown; known are model, coordinator, workers"),
+    "section for later": (
+        f"{MODEL}[placement]\nreplicas = 1.2\n",
+        "line 3: placement: this section is not available yet; take it out",
+    ),
+    "unknown key": (
+        f"{MODEL}[coordinator]\nspeed = 1\n",
+        "line 4: coordinator.speed: unknown; known are listen, threads, kv, chunk, device, local_experts",
+    ),
+    "unknown key of a group": (
+        f"{MODEL}{GROUP}speed = 1\n",
+        "line 5: workers.speed: unknown; known are name, count, threads, host, ram_gib, model_path",
+    ),
+    "device for later": (
+        f'{MODEL}[coordinator]\ndevice = "cuda:0"\n',
+        'line 4: coordinator.device: "cuda:0" is not available yet; "cpu" is',
+    ),
+    "wrong types, all at once": (
+        f'{MODEL}[coordinator]\nlisten = 7600\nthreads = true\nkv = 16\nchunk = "all"\nlocal_experts = false\n',
+        f"line 4: coordinator.listen: an endpoint is expected, such as tcp://127.0.0.1:7600, found 7600\n"
+        f"line 5: coordinator.threads: {THREADS}, found true\n"
+        f'line 6: coordinator.kv: "f16" or "f32" is expected, found 16\n'
+        f'line 7: coordinator.chunk: {THREADS}, found "all"\n'
+        f"line 8: coordinator.local_experts: false is not available yet; true is",
+    ),
+    "list for a number": (
+        f"{MODEL}[coordinator]\nthreads = [1]\n",
+        f"line 4: coordinator.threads: {THREADS}, found [1]",
+    ),
+    "long list for a number": (
+        f"{MODEL}[coordinator]\nthreads = [{'1,' * 1000}]\n",
+        f"line 4: coordinator.threads: {THREADS}, found [{'1, ' * 26}1...",
+    ),
+    "date for a number": (
+        f"{MODEL}[coordinator]\nchunk = 1979-05-27\n",
+        f'line 4: coordinator.chunk: {THREADS}, found "1979-05-27"',
+    ),
+    "endpoint of another machine": (
+        f'{MODEL}[coordinator]\nlisten = "tcp://0.0.0.0:7600"\n',
+        f"line 4: coordinator.listen: endpoint 'tcp://0.0.0.0:7600': {ENDPOINTS}",
+    ),
+    "endpoint with a file": (
+        f'{MODEL}[coordinator]\nlisten = "ipc:///tmp/mesh"\n',
+        f"line 4: coordinator.listen: endpoint 'ipc:///tmp/mesh': {ENDPOINTS}",
+    ),
+    "last port": (
+        f'{MODEL}[coordinator]\nlisten = "tcp://127.0.0.1:65535"\n',
+        "line 4: coordinator.listen: endpoint 'tcp://127.0.0.1:65535': the next port is for work, so 65534 at most is "
+        "expected",
+    ),
+    "any port": (
+        f'{MODEL}[coordinator]\nlisten = "tcp://127.0.0.1:*"\n',
+        "line 4: coordinator.listen: endpoint 'tcp://127.0.0.1:*': a port from 1 to 65535 expected",
+    ),
+}
+"""By name: the text, in which DEMO is the demo model, and the lines said about it, without the file's own path."""
+
+CLUSTER_TEXTS = {
+    "good": MODEL,
+    "other-model": f'{MODEL}{GROUP}model_path = "FOLDER/other.gguf"\n',
+    **{name.replace(" ", "_"): text for name, (text, _) in CLUSTERS.items()},
+}
+
+CLUSTER_FILES: Rows = {
+    "no such file": (
+        "up {folder}/none.toml",
+        "Invalid value for 'CONFIG': {folder}/none.toml: No such file or directory",
+    ),
+    "folder": (
+        "generate --config {folder} x",
+        "Invalid value for '--config': {folder}: a file is expected, this is a folder",
+    ),
+    "bytes": ("up {folder}/bytes.toml", "{folder}/bytes.toml: not a TOML file: byte 7 is not UTF-8 text"),
+    "no TOML": (
+        "up {folder}/no-value.toml",
+        "{folder}/no-value.toml: not a TOML file: Invalid value (at line 2, column 8)",
+    ),
+    "deep": (
+        "up {folder}/deep.toml",
+        "{folder}/deep.toml: not a TOML file of ours: tables or lists too deep within each other",
+    ),
+    "endless": ("up /dev/zero", "/dev/zero: not a TOML file of ours: longer than 1048576 bytes"),
+}
+
+
+@pytest.mark.parametrize(("command", "error"), COMMAND_LINES.values(), ids=COMMAND_LINES)
+def test_command_lines(command: str, error: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    check_refused(command, error, folder, capfd)
+
+
+@pytest.mark.parametrize(("command", "error"), PROMPTS.values(), ids=PROMPTS)
+def test_prompts(command: str, error: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    check_refused(command, error, folder, capfd)
+
+
+@pytest.mark.parametrize(("command", "error"), CLUSTER_FILES.values(), ids=CLUSTER_FILES)
+def test_files_that_are_no_cluster_files(
+    command: str, error: str, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    check_refused(command, error, folder, capfd)
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_what_cluster_files_say(name: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = f"{{folder}}/{name.replace(' ', '_')}.toml"
+    lines = [f"{path}, {line}" for line in CLUSTERS[name][1].split("\n")]
+    check_refused(f"up {path}", "\n".join(lines), folder, capfd)
