@@ -1,4 +1,5 @@
 // The plain path: the reading of docs/arithmetic.md that every processor can run.
+#include "attend_block.h"
 #include "isa_common.h"
 
 namespace {
@@ -123,6 +124,5 @@ const Kernels SCALAR_KERNELS = {
     add_all,
     norm_scale_all,
     rotate_all,
-    add_scaled_all,
-    merge_all,
+    attend_block,
 };

@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include "attend_block.h"
 #include "isa_common.h"
 
 namespace {
@@ -316,4 +317,4 @@ void q8_0_tile(const uint8_t *w, size_t stride, int rows, int columns, const Act
         q8_0_tile,      whole_tile<Q4_K>, whole_tile<Q6_K>, quantise_row,                                              \
         half_to_float,  float_to_half,    exponential_all,  silu_all,                                                  \
         silu_times_all, add_all,          norm_scale_all,   rotate_all,                                                \
-        add_scaled_all, merge_all}
+        attend_block}
