@@ -38,7 +38,7 @@ TICK_S = 0.1
 PROBE_S = 2.0
 """Without news of its request for this long, a client asks whether the coordinator still has it, again and again."""
 SILENCE_S = 120.0
-"""Without news or that word for this long it gives up: far above the longest step, in which nobody is answered."""
+"""Without news or that word for this long it gives up: far above the longest layer, in which nobody is answered."""
 
 Watch = Callable[[], None]
 """Called while waiting; raises if waiting has become pointless (a child has exited, say)."""
