@@ -10,6 +10,7 @@ from coordinator.detokenizer import Detokenizer
 from coordinator.question import Question
 from coordinator.tokenizer import Tokenizer
 from coordinator.transcript import Transcript
+from coordinator.window import check_context
 from protocol.errors import RequestError
 from protocol.messages import Finished, Prefilled, Token
 
@@ -25,16 +26,18 @@ class Listener(Protocol):
 
 
 def answer(
-    client: Client, tokenizer: Tokenizer, question: Question, listener: Listener, watch: Watch
+    client: Client, tokenizer: Tokenizer, question: Question, listener: Listener, watch: Watch, *, context: int
 ) -> dict[str, Any]:
     """Ask, and follow the answer to its end; returns its report (transcript.Transcript.report).
 
-    RequestError if the question is bad or the answer fails. If anything ends this early, the request is cancelled.
+    `context` is how many positions the model has. RequestError if the question is bad or the answer fails. If anything
+    ends this early, the request is cancelled.
     """
     prompt = question.prompt
     prompt_ids = tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
     if not prompt_ids:
         raise RequestError("the prompt is empty: one token at least is expected")
+    check_context(len(prompt_ids), question.max_tokens, context)
     stop_ids = [] if question.ignore_eos else list(tokenizer.stop_ids)
     transcript = Transcript(prompt_ids, stop_ids, Detokenizer(tokenizer, question.stop))
     request = client.submit(prompt_ids, max_tokens=question.max_tokens, stop_ids=stop_ids, sampling=question.sampling)

@@ -16,7 +16,7 @@ import numpy as np
 import native
 from coordinator.dense import DenseModel
 from coordinator.sequence import TokenSequence
-from coordinator.window import Chunk, Window, check_ids
+from coordinator.window import Chunk, Window, check_context, check_ids
 from protocol.errors import ConfigError, RequestError
 from protocol.geometry import Geometry
 from protocol.gguf import GgufFile
@@ -94,16 +94,11 @@ class Engine:
 
         RequestError if the model has no such ids, or this machine has no room for their keys and values.
         """
-        context, positions = self._geometry.context, len(prompt_ids) + max_tokens
         if len(prompt_ids) == 0 or max_tokens < 0:
             raise RequestError(f"a prompt of 1 token or more expected, found {len(prompt_ids)} and {max_tokens=}")
-        if positions > context:
-            raise RequestError(
-                f"{len(prompt_ids)} prompt tokens and {max_tokens} new ones need {positions} positions, "
-                f"the model's context has {context}"
-            )
+        check_context(len(prompt_ids), max_tokens, self._geometry.context)
         check_ids(prompt_ids, self._geometry.vocabulary)
-        return TokenSequence(self._cache(positions), last_step=self.steps - 1)
+        return TokenSequence(self._cache(len(prompt_ids) + max_tokens), last_step=self.steps - 1)
 
     def _cache(self, positions: int) -> native.KvCache:
         geometry = self._geometry

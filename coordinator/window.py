@@ -76,6 +76,16 @@ class Window:
         return [part.start + row for chunk, part in self.parts() for row in chunk.wanted()]
 
 
+def check_context(prompt_tokens: int, max_tokens: int, context: int) -> None:
+    """RequestError if a prompt and its answer have no room in the model's context."""
+    positions = prompt_tokens + max_tokens
+    if positions > context:
+        raise RequestError(
+            f"{prompt_tokens} prompt tokens and {max_tokens} new ones need {positions} positions, "
+            f"the model's context has {context}"
+        )
+
+
 def check_ids(ids: Sequence[int] | I32, vocabulary: int) -> None:
     """RequestError that names the first id outside the vocabulary."""
     for index, token in enumerate(ids):

@@ -28,7 +28,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--prompt-file", type=click.Path(path_type=Path, allow_dash=True), help="Read the prompt from a UTF-8 file."
 )
-@click.option("--prompt-ids", metavar="1,2,3", help="The prompt as token ids.")
+@click.option("--prompt-ids", metavar="1,2,3", help="The prompt as token ids; @FILE has them in a file.")
 @click.option("--model", type=FILE, help="The GGUF model file.  [default: the demo model]")
 @click.option(
     "--config", type=FILE, help="Ask the cluster of this file: the one that is up, or one for this answer alone."

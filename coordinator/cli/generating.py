@@ -49,7 +49,7 @@ def _ask(
         with Client(config.coordinator.listen, fingerprint=mark, geometry=geometry.handshake()) as client:
             watch = Guard(launcher, client, view.tell) if launcher else watch_nothing
             client.greet(GREET_S if launcher else GREET_AGAIN_S, watch)
-            report = answer(client, tokenizer, question, view, watch)
+            report = answer(client, tokenizer, question, view, watch, context=geometry.context)
         if as_json:
             put(json.dumps(report) + "\n")
         else:

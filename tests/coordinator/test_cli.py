@@ -121,6 +121,8 @@ def test_sampling_depends_on_the_seed_alone() -> None:
         (["--prompt-ids", "1,two"], "--prompt-ids: 'two' is not a token id"),
         (["--prompt-ids", "1,,2"], "--prompt-ids: '' is not a token id"),
         (["--prompt-ids", "-1"], "--prompt-ids: '-1' is not a token id"),
+        (["--prompt-ids", "@{folder}/none.txt"], "{folder}/none.txt: No such file or directory"),
+        (["--prompt-ids", "@{folder}/bytes.txt"], "--prompt-ids: 'ok\ufffd\ufffd' is not a token id"),
         (["--prompt-ids", "99999999999"], "--prompt-ids: '99999999999' is not a token id"),
         (["--prompt-ids", "5,4096"], "token id 4096 at index 1 is not in the vocabulary: expected 0..4095"),
         (["--prompt-file", "{folder}/none.txt"], "{folder}/none.txt: No such file or directory"),
@@ -153,6 +155,24 @@ def test_an_error_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[st
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {error.replace('{folder}', str(tmp_path))}")
+
+
+def test_ids_in_a_file_are_those_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "ids").write_text("5, 6,\n7\n")
+    in_file, on_line = (
+        json.loads(run("generate", "--json", "--max-tokens", 2, "--prompt-ids", ids).stdout)
+        for ids in (f"@{tmp_path}/ids", "5,6,7")
+    )
+    assert in_file["prompt_ids"] == [5, 6, 7]
+    assert in_file["sha256_logits"] == on_line["sha256_logits"]
+
+
+@pytest.mark.parametrize("tokens", [2047, 300_000])
+def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(tmp_path: Path, tokens: int) -> None:
+    (tmp_path / "ids").write_text(",".join(["7"] * tokens))
+    done = run("generate", "--max-tokens", 2, "--prompt-ids", f"@{tmp_path}/ids")
+    error = f"error: {tokens} prompt tokens and 2 new ones need {tokens + 2} positions, the model's context has 2048\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", error)
 
 
 def test_all_settings_out_of_range_are_a_line_each() -> None:
