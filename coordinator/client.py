@@ -31,14 +31,16 @@ from protocol.messages import (
     Token,
     Welcome,
 )
-from protocol.wire import Dialled
+from protocol.wire import SMALL_FRAME_BYTES, Dialled
 
 TICK_S = 0.1
 """How often `watch` is called while nothing comes."""
 PROBE_S = 2.0
 """Without news of its request for this long, a client asks whether the coordinator still has it, again and again."""
+MAX_PROMPT_TOKENS = SMALL_FRAME_BYTES // 4
+"""An id takes 4 bytes of a frame."""
 SILENCE_S = 120.0
-"""Without news or that word for this long it gives up: far above the longest step, in which nobody is answered."""
+"""Without news or that word for this long it gives up: far above the longest layer, in which nobody is answered."""
 
 Watch = Callable[[], None]
 """Called while waiting; raises if waiting has become pointless (a child has exited, say)."""
@@ -99,7 +101,12 @@ class Client:
         raise ConfigError(f"no coordinator answers at {self.endpoint} within {within_s:g} s")
 
     def submit(self, prompt_ids: Sequence[int], *, max_tokens: int, stop_ids: Sequence[int], sampling: Sampling) -> str:
-        """Ask for a continuation of the prompt; returns the request's name, for `events` and `cancel`."""
+        """Ask for a continuation of the prompt; returns the request's name, for `events` and `cancel`.
+
+        RequestError for more ids than a message can hold.
+        """
+        if len(prompt_ids) > MAX_PROMPT_TOKENS:
+            raise RequestError(f"a prompt of {len(prompt_ids)} tokens, {MAX_PROMPT_TOKENS} at most can be sent")
         request = secrets.token_hex(8)
         self._send(
             Submit(

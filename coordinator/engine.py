@@ -6,7 +6,7 @@ The engine does the dense half itself and gives the experts of each layer to an 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol, Self
@@ -103,16 +103,17 @@ class Engine:
                 f"{geometry.kv_heads} heads of {geometry.head_dim} columns in {self._kv}; fewer tokens may fit"
             ) from error
 
-    def step(self, chunks: Sequence[Chunk]) -> list[F32]:
+    def step(self, chunks: Sequence[Chunk], between_layers: Callable[[], None] = lambda: None) -> list[F32]:
         """Compute the chunks; their logits, each (rows wanted, vocabulary). The sequences advance by their chunks.
 
+        `between_layers` is called before each layer, for a step can take long; what it raises ends the step.
         RequestError for ids outside the vocabulary, a full sequence, values that are not finite (RowError) and a
         model file that changed; and whatever the `ExpertRunner` raises.
         """
         window = Window.of(chunks, self._geometry.vocabulary)
         number, self.steps = self.steps, self.steps + 1
         try:
-            logits = self._compute(number, window)
+            logits = self._compute(number, window, between_layers)
         except Exception as error:
             self._check_files(error)  # a changed file explains whatever went wrong better than its consequence does
             raise
@@ -121,9 +122,10 @@ class Engine:
             chunk.sequence.advance(chunk.ids, number)
         return np.split(logits, np.cumsum([len(chunk.wanted()) for chunk in window.chunks[:-1]], dtype=np.intp))
 
-    def _compute(self, number: int, window: Window) -> F32:
+    def _compute(self, number: int, window: Window, between_layers: Callable[[], None]) -> F32:
         step = self._dense.begin(window)
         for layer, experts in enumerate(self._layout.layers):
+            between_layers()
             with _rows_named(f"layer {layer}", window, range(window.rows)):
                 self._dense.attend(layer, step)
                 if experts is None:

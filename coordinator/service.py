@@ -10,7 +10,7 @@ from typing import Any
 
 import native
 from coordinator.cluster import Cluster, FromClient
-from coordinator.dispatch import MeshExperts
+from coordinator.dispatch import ATTEND_S, MeshExperts
 from coordinator.engine import Chunk, Engine, RowError
 from coordinator.hello import MAX_NAME, is_name
 from coordinator.report import mesh_report
@@ -18,7 +18,7 @@ from coordinator.requests import Request, sampling_of
 from coordinator.scheduler import next_window
 from coordinator.tallies import Counters
 from protocol.errors import ExpertmeshError, RequestError
-from protocol.messages import F32, AskStatus, Cancel, Finished, Prefilled, RequestFailed, Status, Submit
+from protocol.messages import F32, AskStatus, Cancel, Finished, Prefilled, RequestFailed, Status, Submit, Token
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,10 @@ class _Turn:
 
     request: Request
     chunk: Chunk
+
+
+class _Abandoned(ExpertmeshError):
+    """Nobody waits any more for what a step computes."""
 
 
 class Service:
@@ -95,6 +99,7 @@ class Service:
             "threads": self._threads,
             "step": self._engine.steps,
             "requests": len(self._requests),
+            "reading": [[one.prompt_done, one.prompt_tokens] for one in self._requests.values() if not one.generated],
             "layers": self._experts.times.summary(),
             **mesh_report(cluster.members, counted, cluster.suspects(), self._clock()),
         }
@@ -102,6 +107,7 @@ class Service:
     # --- clients ----------------------------------------------------------------------------------------------
 
     def _hear_clients(self) -> None:
+        """Also between two layers: a step can take long, and somebody may want to know how far it is, or to end it."""
         while self._cluster.inbox:
             self._hear(*self._cluster.inbox.popleft())
 
@@ -152,8 +158,12 @@ class Service:
 
     def _compute(self, turns: Sequence[_Turn]) -> None:
         """One window. If it fails, each request is tried alone, so that only who is to blame fails."""
+        if not self._is_wanted(turns):
+            return
         try:
-            logits = self._engine.step([turn.chunk for turn in turns])
+            logits = self._engine.step([turn.chunk for turn in turns], lambda: self._between_layers(turns))
+        except _Abandoned:
+            log.info("step %d was for cancelled requests only: ended early", self._engine.steps - 1)
         except RowError as error:
             self._without(turns, error)
         except ExpertmeshError as error:
@@ -166,6 +176,19 @@ class Service:
             for turn, rows in zip(turns, logits, strict=True):
                 self._advance(turn.request, rows)
 
+    def _between_layers(self, turns: Sequence[_Turn]) -> None:
+        self._cluster.attend(ATTEND_S)
+        self._hear_clients()
+        if not self._is_wanted(turns):
+            raise _Abandoned
+
+    def _is_wanted(self, turns: Sequence[_Turn]) -> bool:
+        """Whether one of these requests at least is under way still."""
+        return any(self._is_under_way(turn.request) for turn in turns)
+
+    def _is_under_way(self, request: Request) -> bool:
+        return self._requests.get((request.client, request.name)) is request
+
     def _without(self, turns: Sequence[_Turn], error: RowError) -> None:
         """Fail the request to blame; the others have lost nothing and are computed again."""
         rest = [turn for turn in turns if turn.request.sequence is not error.sequence]
@@ -176,11 +199,12 @@ class Service:
             self._compute(rest)
 
     def _advance(self, request: Request, logits: F32) -> None:
-        """Tell the client what has become of its request."""
+        """Tell the client what has become of its request, unless that was cancelled meanwhile."""
+        if not self._is_under_way(request):
+            return
         if request.generated == 0:
             done = Prefilled(request=request.name, done=request.prompt_done, total=request.prompt_tokens)
-            if not self._cluster.tell(request.client, done):
-                self._forget(request)
+            if not self._tell(request, done):
                 return
         if not len(logits):
             return
@@ -189,11 +213,16 @@ class Service:
         except RequestError as error:
             self._fail(request, str(error))
             return
-        if not self._cluster.tell(request.client, token):
-            log.info("the client of request %s is gone", request.name)
-            self._forget(request)
-        elif reason is not None:
+        if self._tell(request, token) and reason is not None:
             self._finish(request, reason)
+
+    def _tell(self, request: Request, progress: Prefilled | Token) -> bool:
+        """False if the client is gone; its request then is no more."""
+        if self._cluster.tell(request.client, progress):
+            return True
+        log.info("the client of request %s is gone", request.name)
+        self._forget(request)
+        return False
 
     def _finish(self, request: Request, reason: str) -> None:
         self._forget(request)
@@ -208,6 +237,8 @@ class Service:
         self._cluster.tell(request.client, finished)
 
     def _fail(self, request: Request, reason: str) -> None:
+        if not self._is_under_way(request):
+            return
         self._forget(request)
         log.warning("request %s failed: %s", request.name, reason)
         self._cluster.tell(request.client, RequestFailed(request=request.name, reason=reason))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -11,17 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 from coordinator.cli.output import put
-from coordinator.cli.wording import counted, harmless
+from coordinator.cli.reading import Reading
+from coordinator.cli.wording import counted, duration, harmless
 
 LONG_PROMPT = 64
 """Prompt tokens from which progress is worth showing."""
+SAY_EVERY_S = 10.0
+"""How often progress in the prompt is told where no bar can be drawn."""
 
 
 class AnswerView:
     """A listener (coordinator.answering.Listener) for people; without `show_text` the text is not printed."""
 
-    def __init__(self, *, show_text: bool) -> None:
+    def __init__(self, *, show_text: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._show_text = show_text
+        self._clock = clock
+        self._reading = Reading()
+        self._said_at = clock()
         self._console = Console(stderr=True, highlight=False)
         self._progress: Progress | None = None
         self._task = TaskID(0)
@@ -41,16 +49,17 @@ class AnswerView:
         self._console.print(Text(harmless(notice), style="yellow"), soft_wrap=True)
 
     def prefilled(self, done: int, total: int) -> None:
-        """A bar for long prompts, on a terminal."""
-        if self._progress is None and self._console.is_terminal and total >= LONG_PROMPT and done < total:
-            columns = TextColumn("reading the prompt"), BarColumn(), MofNCompleteColumn()
-            self._progress = Progress(*columns, console=self._console, transient=True)
-            self._progress.start()
-            self._task = self._progress.add_task("", total=total)
-        if self._progress is not None:
-            self._progress.update(self._task, completed=done)
-            if done >= total:
-                self._end_progress()
+        """Long prompts: a bar on a terminal, elsewhere a line now and then, beside the text only."""
+        now = self._clock()
+        self._reading.take(done, now)
+        if done >= total:
+            self._end_progress()
+        elif self._console.is_terminal:
+            if total >= LONG_PROMPT:
+                self._draw_progress(done, total)
+        elif self._show_text and now - self._said_at >= SAY_EVERY_S:
+            self._said_at = now
+            self.tell(f"reading the prompt: {done} of {total} tokens{self._pace(total, ', ')}")
 
     def text(self, piece: str) -> None:
         """Print it now."""
@@ -65,6 +74,24 @@ class AnswerView:
             self._console.print(Text(harmless(line)), soft_wrap=True)
         if report["workers"]:
             self._console.print(_workers(report["workers"]))
+
+    def _draw_progress(self, done: int, total: int) -> None:
+        if self._progress is None:
+            columns = (
+                TextColumn("reading the prompt"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.description}"),
+            )
+            self._progress = Progress(*columns, console=self._console, transient=True)
+            self._task = self._progress.add_task("", total=total)
+        self._progress.update(self._task, completed=done, description=self._pace(total))
+        self._progress.start()
+
+    def _pace(self, total: int, before: str = "") -> str:
+        """Speed and time left in the prompt, as far as they are known."""
+        speed, left_s = self._reading.speed, self._reading.left_s(total)
+        return "" if speed is None or left_s is None else f"{before}{speed:.0f} a second, {duration(left_s)} left"
 
     def _end_progress(self) -> None:
         if self._progress is not None:

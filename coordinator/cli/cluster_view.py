@@ -106,9 +106,18 @@ def _headline(config: ClusterConfig, report: dict[str, Any] | None) -> str:
         return f"{config.model.name} at {config.coordinator.listen}: no word of the coordinator"
     return (
         f"{config.model.name} at {config.coordinator.listen}: {report['state']}, step {report['step']}, "
-        f"requests {report['requests']}, {report['isa']}, local entries {report['local_entries']}, "
-        f"late replies {report['late_replies']}"
+        f"requests {report['requests']}{_reading(report['reading'])}, {report['isa']}, "
+        f"local entries {report['local_entries']}, late replies {report['late_replies']}"
     )
+
+
+def _reading(prompts: list[list[int]]) -> str:
+    """How far the prompts are that are being read: of several, all their tokens together."""
+    if not prompts:
+        return ""
+    done, total = (sum(column) for column in zip(*prompts, strict=True))
+    what = "prompt" if len(prompts) == 1 else counted(len(prompts), "prompt")
+    return f", reading {what} {done}/{total}"
 
 
 def _stamped(line: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import click
 from coordinator.cli.ids import parse_ids
 from coordinator.cli.numbers import Whole
 from coordinator.cli.paths import CONFIG, MODEL, MODEL_HELP
+from coordinator.cli.prompt_files import read_prompt_file
 from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, default_threads, read_config
 from coordinator.demo import demo_model
 from coordinator.interrupts import Interrupts
@@ -22,16 +22,13 @@ from protocol.errors import ConfigError, RequestError
 if TYPE_CHECKING:
     from coordinator.question import Question
 
-MAX_PROMPT_BYTES = 64 << 20
-"""Of a prompt's file: longer than any context, and what has no end need not be read to it."""
-
 
 @click.command("generate")
 @click.argument("prompt", required=False)
 @click.option(
     "--prompt-file", type=click.Path(path_type=Path, allow_dash=True), help="Read the prompt from a UTF-8 file."
 )
-@click.option("--prompt-ids", metavar="1,2,3", help="The prompt as token ids.")
+@click.option("--prompt-ids", metavar="1,2,3", help="The prompt as token ids; @FILE has them in a file.")
 @click.option("--model", type=MODEL, help=f"{MODEL_HELP}  [default: the demo model]")
 @click.option(
     "--config", type=CONFIG, help="Ask the cluster of this file: the one that is up, or one for this answer alone."
@@ -121,20 +118,7 @@ def _prompt(options: dict[str, Any]) -> str | tuple[int, ...]:
         raise RequestError(f"one of PROMPT, --prompt-file and --prompt-ids is expected, found {found or 'none'}")
     if given == ["prompt_ids"]:
         return parse_ids(options["prompt_ids"], "--prompt-ids")
-    text = options["prompt"] if given == ["prompt"] else _read_prompt(options["prompt_file"])
+    text = options["prompt"] if given == ["prompt"] else read_prompt_file(options["prompt_file"], "--prompt-file")
     if not text:
         raise RequestError("the prompt is empty: one token at least is expected")
     return text
-
-
-def _read_prompt(path: Path) -> str:
-    if str(path) == "-" and sys.stdin is None:
-        raise RequestError("--prompt-file: stdin is closed, so the prompt cannot come from it")
-    with click.open_file(str(path), "rb") as file:
-        raw: bytes = file.read(MAX_PROMPT_BYTES + 1)
-    if len(raw) > MAX_PROMPT_BYTES:
-        raise RequestError(f"{path}: more than {MAX_PROMPT_BYTES} bytes, which no model's context can hold")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{path}: byte {error.start} is not UTF-8 text") from None

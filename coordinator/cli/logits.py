@@ -17,7 +17,7 @@ from coordinator.interrupts import Interrupts
 
 @click.command("logits")
 @click.option("--model", type=MODEL, help=f"{MODEL_HELP}  [default: the demo model]")
-@click.option("--ids", required=True, metavar="1,2,3", help="The token ids, from position 0.")
+@click.option("--ids", required=True, metavar="1,2,3", help="The token ids, from position 0; @FILE has them in a file.")
 @click.option("--out", required=True, metavar="FILE", help="The .npy file to write, in place of one that is there.")
 @click.option("--kv", type=click.Choice(["f16", "f32"]), default="f16", show_default=True, help="Type of the cache.")
 @click.option("--chunk", type=Whole(1, 512), default=64, show_default=True, help="Rows of one step.")

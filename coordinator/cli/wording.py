@@ -7,6 +7,16 @@ from coordinator.wording import counted
 __all__ = ["counted", "harmless"]
 
 
+def duration(seconds: float) -> str:
+    """For example 48 s, 2 min 10 s, 1 h 5 min."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
 def harmless(text: object) -> str:
     """The text in one line, with what cannot be printed as escapes."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))

@@ -6,6 +6,10 @@
 #include "blocks.h"
 #include "kernels.h"
 
+// In place or not, no element depends on another: without this word the loops stay scalar where input and output are
+// one.
+#define EM_EACH(i, n) _Pragma("GCC ivdep") for (int i = 0; i < n; i++)
+
 namespace {
 
 bool quantise_row(const float *x, int n, int8_t *codes, float *scales, int16_t *sums16) {
@@ -34,40 +38,26 @@ bool quantise_row(const float *x, int n, int8_t *codes, float *scales, int16_t *
     return true;
 }
 
-void exponential_all(const float *x, float *y, int n) {
-    for (int i = 0; i < n; i++) y[i] = exact::exponential(x[i]);
-}
+void exponential_all(const float *x, float *y, int n) { EM_EACH(i, n) y[i] = exact::exponential(x[i]); }
 
-void silu_all(const float *x, float *y, int n) {
-    for (int i = 0; i < n; i++) y[i] = exact::silu(x[i]);
-}
+void silu_all(const float *x, float *y, int n) { EM_EACH(i, n) y[i] = exact::silu(x[i]); }
 
 void silu_times_all(const float *gate, const float *up, float *out, int n) {
-    for (int i = 0; i < n; i++) out[i] = exact::silu(gate[i]) * up[i];
+    EM_EACH(i, n) out[i] = exact::silu(gate[i]) * up[i];
 }
 
-void add_all(float *x, const float *y, int n) {
-    for (int i = 0; i < n; i++) x[i] = x[i] + y[i];
-}
+void add_all(float *x, const float *y, int n) { EM_EACH(i, n) x[i] = x[i] + y[i]; }
 
 void norm_scale_all(const float *x, const float *w, float scale, float *y, int n) {
-    for (int i = 0; i < n; i++) y[i] = (x[i] * scale) * w[i];
+    EM_EACH(i, n) y[i] = (x[i] * scale) * w[i];
 }
 
 void rotate_all(float *x, const float *cos, const float *sin, int half) {
-    for (int i = 0; i < half; i++) {
+    EM_EACH(i, half) {
         float a = x[i], b = x[i + half];
         x[i] = exact::fused(a, cos[i], -(b * sin[i]));
         x[i + half] = exact::fused(a, sin[i], b * cos[i]);
     }
-}
-
-void add_scaled_all(float p, const float *v, float *o, int n) {
-    for (int i = 0; i < n; i++) o[i] = exact::fused(p, v[i], o[i]);
-}
-
-void merge_all(float keep, float *o, float take, const float *block, int n) {
-    for (int i = 0; i < n; i++) o[i] = exact::fused(block[i], take, o[i] * keep);
 }
 
 } // namespace

@@ -1,4 +1,5 @@
 // The plain path: the reading of docs/arithmetic.md that every processor can run.
+#include "attend_block.h"
 #include "isa_common.h"
 
 namespace {
@@ -85,6 +86,5 @@ const Kernels SCALAR_KERNELS = {
     .add = add_all,
     .norm_scale = norm_scale_all,
     .rotate = rotate_all,
-    .add_scaled = add_scaled_all,
-    .merge = merge_all,
+    .attend_block = attend_block,
 };

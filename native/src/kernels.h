@@ -12,6 +12,22 @@ struct Act {
     const float *values;   // (columns), or null when the row arrived quantised
 };
 
+// A query head on its way through the blocks of positions: what it asks, and its softmax over the blocks seen so far.
+struct Head {
+    const float *query; // (dim)
+    float *sum;         // (dim)
+    float largest, total;
+};
+
+// One block of positions as attention reads it; vector loads may read up to 256 bytes past the end of `values`.
+struct KvBlock {
+    const float *keys;   // (dim, 64)
+    const float *values; // (64, dim)
+    int dim, count;      // positions from `count` on are not attended to
+    float scale;         // of scores
+    bool first;          // nothing came before it
+};
+
 constexpr int TILE_ROWS = 8; // weight rows of one tile call
 constexpr int TILE_ACTS = 4; // activation rows of one tile call
 
@@ -32,8 +48,7 @@ struct Kernels {
     void (*add)(float *x, const float *y, int n);
     void (*norm_scale)(const float *x, const float *w, float scale, float *y, int n); // y = (x * scale) * w
     void (*rotate)(float *x, const float *cos, const float *sin, int half);
-    void (*add_scaled)(float p, const float *v, float *o, int n);               // o = fma(p, v, o)
-    void (*merge)(float keep, float *o, float take, const float *block, int n); // o = fma(block, take, o * keep)
+    void (*attend_block)(const KvBlock &block, Head *heads, int n);
 };
 
 const Kernels &kernels(); // the table in use

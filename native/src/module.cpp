@@ -12,6 +12,7 @@ void bind_experts(nb::module_ &);
 void bind_combine(nb::module_ &);
 void bind_elementwise(nb::module_ &);
 void bind_attention(nb::module_ &);
+void bind_kv_cache(nb::module_ &);
 void bind_router(nb::module_ &);
 void bind_guard(nb::module_ &);
 
@@ -56,6 +57,7 @@ NB_MODULE(_kernels, m) {
     bind_experts(m);
     bind_combine(m);
     bind_elementwise(m);
+    bind_kv_cache(m);
     bind_attention(m);
     bind_router(m);
     bind_guard(m);

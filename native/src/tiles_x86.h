@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include "attend_block.h"
 #include "block_types_x86.h"
 #include "float_tiles_x86.h"
 #include "isa_common.h"

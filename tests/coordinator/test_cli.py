@@ -133,6 +133,24 @@ def test_an_error_is_a_line_and_exit_code_2_whichever_process_finds_it(tmp_path:
         assert processes_of(str(path)) == []
 
 
+def test_ids_in_a_file_are_those_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "ids").write_text("5, 6,\n7\n")
+    in_file, on_line = (
+        json.loads(run("generate", "--json", "--max-tokens", 2, "--prompt-ids", ids).stdout)
+        for ids in (f"@{tmp_path}/ids", "5,6,7")
+    )
+    assert in_file["prompt_ids"] == [5, 6, 7]
+    assert in_file["sha256_logits"] == on_line["sha256_logits"]
+
+
+@pytest.mark.parametrize("tokens", [2047, 300_000])
+def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(tmp_path: Path, tokens: int) -> None:
+    (tmp_path / "ids").write_text(",".join(["7"] * tokens))
+    done = run("generate", "--max-tokens", 2, "--prompt-ids", f"@{tmp_path}/ids")
+    error = f"error: {tokens} prompt tokens and 2 new ones need {tokens + 2} positions, the model's context has 2048\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", error)
+
+
 def test_the_largest_settings_work() -> None:
     settings = ["--seed", 2**63 - 1, "--top-k", sys.maxsize, "--repeat-window", sys.maxsize, "--temperature", 1]
     assert run("generate", "--json", "--max-tokens", 2, *settings, "x").returncode == 0

@@ -275,3 +275,16 @@ def test_asking_for_the_status_loses_no_event() -> None:
         client.ask_status()
         assert client.poll_status(10.0) == {"state": "busy"}
         assert client.poll_status(0.0) is None
+
+
+def test_a_prompt_that_no_message_can_hold_is_refused_before_it_is_sent() -> None:
+    coordinator = Coordinator(lambda message: [])
+    with coordinator.serving() as client:
+        with pytest.raises(RequestError, match="a prompt of 262145 tokens, 262144 at most can be sent"):
+            client.submit([1] * (2**18 + 1), max_tokens=1, stop_ids=[], sampling=Sampling())
+        client.submit([1] * 2**18, max_tokens=1, stop_ids=[], sampling=Sampling())
+        while not coordinator.heard:
+            client.poll_status(0.02)
+    (submit,) = coordinator.heard
+    assert isinstance(submit, Submit)
+    assert len(submit.prompt_ids) == 2**18

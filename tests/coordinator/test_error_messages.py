@@ -200,6 +200,23 @@ PROMPTS: Rows = {
         "generate --dry-run --prompt-ids 1,two",
         "--prompt-ids: 'two' is not a token id; numbers like 1,2,3 are expected",
     ),
+    "a number without end": (
+        f"generate --dry-run --prompt-ids {'9' * 5000}",
+        "--prompt-ids: '9999999999999999999999999999...99999999999999999999999999' is not a token id; "
+        "numbers like 1,2,3 are expected",
+    ),
+    "a file of ids that is not there": (
+        "generate --dry-run --prompt-ids @{folder}/none.txt",
+        "{folder}/none.txt: No such file or directory",
+    ),
+    "a file of ids that is something else": (
+        "generate --dry-run --prompt-ids @{folder}/latin1.txt",
+        "{folder}/latin1.txt: byte 2 is not UTF-8 text",
+    ),
+    "a file of ids that never ends": (
+        "generate --dry-run --prompt-ids @/dev/zero",
+        "/dev/zero: more than 67108864 bytes, which no model's context can hold",
+    ),
     "digits of other scripts": (
         "generate --dry-run --prompt-ids '²'",
         "--prompt-ids: '²' is not a token id; numbers like 1,2,3 are expected",

@@ -313,6 +313,72 @@ def test_a_cancelled_request_ends_with_what_it_has(desk: Desk) -> None:
     assert sum(isinstance(message, Token) for message in desk.heard) == 4
 
 
+class Amid:
+    """Says something to the coordinator at the beginning of a layer of a step, and counts the layers of all steps."""
+
+    def __init__(self, desk: Desk, monkeypatch: pytest.MonkeyPatch, step: int, layer: int, *messages: Message) -> None:
+        self.layers = 0
+        attend = desk.engine._dense.attend
+        clock = cast(Clock, desk.cluster._clock)
+
+        def attend_and_say(number: int, state: Any) -> None:
+            attend(number, state)
+            self.layers += 1
+            clock.now += 1.0
+            if (desk.engine.steps - 1, number) == (step, layer):
+                for message in messages:
+                    desk.say(message)
+
+        monkeypatch.setattr(desk.engine._dense, "attend", attend_and_say)
+
+
+def test_status_is_told_between_two_layers_with_the_progress_of_prompts(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with desk_for(tiny_model, chunk=4) as desk:
+        Amid(desk, monkeypatch, 1, 1, AskStatus())
+        heard = desk.ask()
+    kinds = [type(message).__name__ for message in heard]
+    assert kinds[:4] == ["Prefilled", "Status", "Prefilled", "Prefilled"]
+    status = heard[1]
+    assert isinstance(status, Status)
+    assert (status.report["state"], status.report["reading"]) == ("busy", [[4, 10]])
+    assert desk.service.report()["reading"] == []
+
+
+def test_a_request_that_is_cancelled_in_mid_step_ends_before_the_next_layer(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with desk_for(tiny_model, chunk=4) as desk:
+        expected = desk.answer()[:2]
+        amid = Amid(desk, monkeypatch, desk.engine.steps + 1, 1, Cancel(request="r"), submit(request="next"))
+        heard = desk.ask()
+        assert [type(message).__name__ for message in heard[:2]] == ["Prefilled", "Finished"]
+        assert isinstance(heard[1], Finished)
+        assert heard[1].reason == "cancelled"
+        tokens = [message for message in heard if isinstance(message, Token)]
+        assert ([token.id for token in tokens], tokens[-1].sha256_logits) == expected
+        assert {token.request for token in tokens} == {"next"}
+        assert amid.layers == 4 + 2 + (3 + 5) * 4, "a chunk, half a chunk, and the next request"
+
+
+def test_a_request_that_is_cancelled_in_mid_step_harms_nobody_beside_it(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with desk_for(tiny_model) as desk:
+        expected = desk.answer(max_tokens=20)[:2]
+        del desk.heard[:]
+        amid = Amid(desk, monkeypatch, desk.engine.steps, 2, Cancel(request="r"), submit(request="r", max_tokens=3))
+        desk.say(submit(request="r"))
+        desk.say(submit(request="beside", max_tokens=20))
+        desk.run()
+        ended = [(one.request, one.reason) for one in desk.heard if isinstance(one, Finished)]
+        assert ended == [("r", "cancelled"), ("r", "length"), ("beside", "length")]
+        tokens = [one for one in desk.heard if isinstance(one, Token) and one.request == "beside"]
+        assert ([token.id for token in tokens], tokens[-1].sha256_logits) == expected
+        assert amid.layers == 4 * 20
+
+
 def test_nobody_cancels_the_request_of_another_client(desk: Desk) -> None:
     desk.client(b"other")
     desk.say(submit())
@@ -397,10 +463,10 @@ def test_stop_ends_what_is_under_way_with_a_reason(desk: Desk) -> None:
 def test_a_request_that_cannot_be_computed_fails_alone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     step = desk.engine.step
 
-    def broken(chunks: list[Chunk]) -> list[F32]:
+    def broken(chunks: list[Chunk], *rest: Any) -> list[F32]:
         if any(200 in chunk.ids for chunk in chunks):
             raise ExpertError(2, 7, "out of range")
-        return step(chunks)
+        return step(chunks, *rest)
 
     _run_beside_a_bad_one(desk, monkeypatch, broken)
     assert _failure(desk).reason == "layer 2, expert 7: out of range"
@@ -409,11 +475,11 @@ def test_a_request_that_cannot_be_computed_fails_alone(desk: Desk, monkeypatch: 
 def test_a_request_with_a_bad_row_fails_alone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     step = desk.engine.step
 
-    def broken(chunks: list[Chunk]) -> list[F32]:
+    def broken(chunks: list[Chunk], *rest: Any) -> list[F32]:
         for chunk in chunks:
             if 200 in chunk.ids:
                 raise RowError("layer 1, row 3: not finite", chunk.sequence)
-        return step(chunks)
+        return step(chunks, *rest)
 
     _run_beside_a_bad_one(desk, monkeypatch, broken)
     assert _failure(desk).reason == "layer 1, row 3: not finite"
@@ -422,8 +488,8 @@ def test_a_request_with_a_bad_row_fails_alone(desk: Desk, monkeypatch: pytest.Mo
 def test_logits_that_nothing_can_be_chosen_from_fail_that_request(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     step = desk.engine.step
 
-    def broken(chunks: list[Chunk]) -> list[F32]:
-        logits = step(chunks)
+    def broken(chunks: list[Chunk], *rest: Any) -> list[F32]:
+        logits = step(chunks, *rest)
         bad = [np.float32(np.nan) if 200 in chunk.ids else np.float32(1) for chunk in chunks]
         return [rows * factor for rows, factor in zip(logits, bad, strict=True)]
 

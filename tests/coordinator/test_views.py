@@ -28,7 +28,7 @@ def answer_report(**changes: Any) -> dict[str, Any]:
 
 
 def cluster_report(*names: str) -> dict[str, Any]:
-    counts = {"step": 1, "requests": 0, "isa": "avx2", "local_entries": 0, "late_replies": 0}
+    counts = {"step": 1, "requests": 0, "reading": [], "isa": "avx2", "local_entries": 0, "late_replies": 0}
     return {"state": "ready", "workers": [worker(name) for name in names], **counts}
 
 
@@ -90,3 +90,44 @@ def test_what_ends_an_answer_early_ends_its_line(text: str, end: str, capfd: pyt
     with view:
         view.text(text)
     assert capfd.readouterr().out == end
+
+
+@pytest.mark.parametrize("show_text", [True, False])
+def test_without_a_terminal_a_line_now_and_then_tells_how_far_a_long_prompt_is(
+    show_text: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    with AnswerView(show_text=show_text, clock=lambda: now) as view:
+        for chunk in range(1, 9):
+            now += 4.0
+            view.prefilled(100 * chunk, 800)
+    output, errors = capfd.readouterr()
+    expected = [
+        "reading the prompt: 300 of 800 tokens, 25 a second, 20 s left",
+        "reading the prompt: 600 of 800 tokens, 25 a second, 8 s left",
+    ]
+    assert (output, errors.splitlines()) == ("", expected if show_text else []), "--json prints nothing else"
+
+
+def test_a_prompt_that_is_read_at_once_is_not_spoken_of(capfd: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    with AnswerView(show_text=True, clock=lambda: now) as view:
+        now = 100.0
+        view.prefilled(500, 500)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("reading", "shown"),
+    [
+        ([], "requests 2, avx2"),
+        ([[8192, 32768]], "requests 2, reading prompt 8192/32768, avx2"),
+        ([[10, 20], [0, 5]], "requests 2, reading 2 prompts 10/25, avx2"),
+    ],
+)
+def test_the_table_of_a_cluster_tells_how_far_prompts_are(
+    reading: list[list[int]], shown: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with LiveView(ClusterConfig(model=Path("m"), workers=(WorkerGroup(name="w"),))) as view:
+        view.show([], {**cluster_report("w"), "requests": 2, "reading": reading})
+    assert shown in capfd.readouterr().out

@@ -3,11 +3,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.cli.wording import counted, harmless
+from coordinator.cli.wording import counted, duration, harmless
 
 
 def test_numbers_agree_with_their_nouns() -> None:
     assert [counted(number, "worker") for number in (0, 1, 2)] == ["0 workers", "1 worker", "2 workers"]
+
+
+def test_durations_have_two_units_at_most() -> None:
+    lengths = [-1, 0.4, 59.4, 59.6, 130, 3599, 3600, 3900]
+    words = ["0 s", "0 s", "59 s", "1 min 0 s", "2 min 10 s", "59 min 59 s", "1 h 0 min", "1 h 5 min"]
+    assert [duration(seconds) for seconds in lengths] == words
 
 
 def test_what_a_terminal_would_obey_is_shown() -> None:

@@ -52,6 +52,25 @@ template <class Type> void tile(const char *name, TileFn function, int columns, 
     print(name, out);
 }
 
+// Seven heads of 40 columns through two whole blocks and a part of one.
+void attend(const Kernels &k) {
+    Random random{9};
+    const int dim = 40, heads = 7;
+    std::vector<float> keys(dim * exact::KV_BLOCK), values(keys.size() + 64), query(heads * dim), sum(heads * dim);
+    std::vector<Head> head;
+    for (int h = 0; h < heads; h++) head.push_back({&query[h * dim], &sum[h * dim], 0.0f, 0.0f});
+    for (auto &v : query) v = random.real();
+    for (int count : {exact::KV_BLOCK, exact::KV_BLOCK, 23}) {
+        for (auto *kv : {&keys, &values})
+            for (auto &v : *kv) v = random.real();
+        bool first = head[0].total == 0.0f;
+        k.attend_block({keys.data(), values.data(), dim, count, 0.158f, first}, head.data(), heads);
+    }
+    std::vector<float> softmax;
+    for (const Head &one : head) softmax.insert(softmax.end(), {one.largest, one.total});
+    print("attend_sum", sum), print("attend_softmax", softmax);
+}
+
 } // namespace
 
 int main() {
@@ -82,9 +101,8 @@ int main() {
     k.float_to_half(x.data(), half.data(), n), print("to_half", half);
     k.half_to_float(half.data(), y.data(), n), print("from_half", y);
     k.norm_scale(x.data(), y.data(), 0.37f, z.data(), n), print("norm_scale", z);
-    k.add_scaled(0.73f, x.data(), z.data(), n), print("add_scaled", z);
-    k.merge(0.11f, z.data(), 0.89f, x.data(), n), print("merge", z);
     k.rotate(z.data(), x.data(), y.data(), n / 2), print("rotate", z);
+    attend(k);
     std::vector<float> sine(n), cosine(n);
     for (int i = 0; i < n; i++) exact::sine_cosine(8.0 * i * 1.01, 1.1386294361, &sine[i], &cosine[i]);
     print("sine", sine), print("cosine", cosine);

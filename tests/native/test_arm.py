@@ -11,7 +11,17 @@ import pytest
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "native" / "src"
-FLAGS = ["-std=c++20", "-O3", "-ffp-contract=off", "-fno-math-errno", "-static", "-Wall", "-Wextra", "-Werror"]
+FLAGS = [
+    "-std=c++20",
+    "-O3",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-static",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+]
 ARM_COMPILER = shutil.which("aarch64-linux-gnu-g++")
 ARM_EMULATOR = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 
@@ -37,7 +47,8 @@ def test_arm_gives_the_same_bits(tmp_path: Path) -> None:
 @pytest.mark.skipif(not ARM_COMPILER, reason="needs aarch64-linux-gnu-g++")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
-    "source", ["pool.cpp", "guard.cpp", "dispatch.cpp", "experts.cpp", "attention.cpp", "weights.cpp"]
+    "source",
+    ["pool.cpp", "guard.cpp", "dispatch.cpp", "experts.cpp", "attention.cpp", "kv_cache.cpp", "weights.cpp"],
 )
 def test_sources_that_know_the_processor_compile_for_arm(source: str) -> None:
     import nanobind

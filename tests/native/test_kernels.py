@@ -145,29 +145,6 @@ def test_rms_norm_and_rope(isa: str, magnitude: float) -> None:
     np.testing.assert_allclose(sin, magnitude * np.sin(angle), atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", ["f16", "f32"])
-def test_attention_of_rows_in_several_sequences(isa: str, pool: native.Pool, kind: str) -> None:
-    rng = np.random.default_rng(6)
-    heads, kv_heads, dim = 6, 2, 40
-    caches, stored = [], []
-    for length in (1, 64, 150):
-        cache = native.KvCache(2, 160, kv_heads, dim, kind)
-        k, v = rng.standard_normal((2, length, kv_heads, dim)).astype(np.float32)
-        for start in range(0, length, 50):
-            cache.store(1, start, k[start : start + 50].copy(), v[start : start + 50].copy())
-        caches.append(cache)
-        stored.append([a.astype(np.float16 if kind == "f16" else np.float32).astype(np.float32) for a in (k, v)])
-    row_cache, row_position = np.array([2, 0, 2, 1], np.int32), np.array([149, 0, 64, 63], np.int32)
-    query = rng.standard_normal((4, heads, dim)).astype(np.float32)
-    out = np.empty((4, heads * dim), np.float32)
-    native.attention(pool, 1, query, caches, row_cache, row_position, out)
-    for r in range(4):
-        keys, values = stored[row_cache[r]]
-        for h in range(heads):
-            n, g = row_position[r] + 1, h // (heads // kv_heads)
-            same_bits(out[r, h * dim : (h + 1) * dim], twin.attend(query[r, h], keys[:n, g], values[:n, g]))
-
-
 @given(
     seed=st.integers(0, 2**32 - 1), k=st.integers(1, 8), normalise=st.booleans(), scale=st.floats(0.125, 8, width=32)
 )
@@ -179,20 +156,3 @@ def test_router(seed: int, k: int, normalise: bool, scale: float) -> None:
     twin_ids, twin_weights = twin.route(logits, k, normalise, scale)
     np.testing.assert_array_equal(ids, twin_ids)
     same_bits(weights, twin_weights)
-
-
-@given(st.lists(st.integers(0, 0x7BFF), min_size=1, max_size=64))
-@settings(max_examples=50, deadline=None)
-def test_half_precision_caches_round_like_ieee(halves: list[int]) -> None:
-    """Values around every half, subnormals included, are stored as NumPy rounds them."""
-    near = np.array(halves, np.uint16).view(np.float16).astype(np.float32)
-    x = np.concatenate([near, near * np.float32(1 + 2**-12), -near * np.float32(1 - 2**-12), near + np.float32(2**-25)])
-    n = len(x)
-    for isa in native.available_isas():
-        native.use_isa(isa)
-        cache = native.KvCache(1, 1, 1, n, "f16")
-        cache.store(0, 0, np.zeros((1, 1, n), np.float32), x.reshape(1, 1, n))
-        out = np.empty((1, n), np.float32)
-        one = np.zeros(1, np.int32)
-        native.attention(native.Pool(1), 0, np.zeros((1, 1, n), np.float32), [cache], one, one, out)
-        np.testing.assert_array_equal(out[0], x.astype(np.float16).astype(np.float32))

@@ -22,7 +22,7 @@ import psutil
 
 from coordinator.client import Client
 from coordinator.sampling import Sampling
-from protocol.messages import Finished, Token
+from protocol.messages import Prefilled, Token
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [str(ROOT), str(ROOT / "tests" / "support")]
@@ -53,11 +53,11 @@ class Then:
     """One step of what happens during an answer."""
 
     when: int | Condition
-    """The index of a token, or a condition on the status."""
+    """The index of a token, or a condition on the status; conditions are looked at while the prompt is read too."""
     do: Callable[[], object] = lambda: None
 
     def is_due(self, index: int, status: Callable[[], Status]) -> bool:
-        """Whether it is time, after the token of that index."""
+        """Whether it is time, after the token of that index; -1 is a part of the prompt."""
         return index >= self.when if isinstance(self.when, int) else self.when(status())
 
 
@@ -132,10 +132,12 @@ class LiveCluster:
         isas: Sequence[str] = (),
         coordinator_isa: str = "",
         models: Mapping[int, Path] | None = None,
+        worker_module: str = "expert_worker.main",
     ) -> None:
         """`problems` names, by number, workers that misbehave, and how (problem_worker); `isas` is for the workers.
 
-        `models` names workers with a copy of the model of their own.
+        `models` names workers with a copy of the model of their own; `worker_module` is run as the workers that have no
+        problem.
         """
         self.endpoint = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
         self.workers: list[RealProcess] = []
@@ -143,6 +145,7 @@ class LiveCluster:
         self._models = dict(models or {})
         self._log_dir = log_dir
         self._problems = dict(problems or {})
+        self._worker_module = worker_module
         self._worker_options = list(worker_options)
         self._isas = list(isas)
         self._coordinator_isa = coordinator_isa
@@ -164,7 +167,7 @@ class LiveCluster:
         env = {"EXPERTMESH_ISA": self._isas[number]} if self._isas else {}
         problem = self._problems.get(number)
         if problem is None:
-            return self.start(name, "expert_worker.main", options, env)
+            return self.start(name, self._worker_module, options, env)
         return self.start(name, "problem_worker", options, env | {"EXPERTMESH_TEST_PROBLEM": problem})
 
     def add_worker(self) -> None:
@@ -263,13 +266,14 @@ class LiveCluster:
             if isinstance(event, Token):
                 assert event.index == len(tokens)
                 tokens.append(event)
-                if steps and steps[0].is_due(event.index, self.status):
+            if isinstance(event, Prefilled | Token):
+                if steps and steps[0].is_due(len(tokens) - 1, self.status):
                     steps.pop(0).do()
-                elif script and not steps:
+                elif tokens and script and not steps:
                     left -= 1
                 if script and not steps and left <= 0 and len(tokens) >= LEAST_TOKENS:
                     client.cancel(request)
-            elif isinstance(event, Finished):
+            else:
                 assert not steps, f"{len(steps)} steps left after {len(tokens)} tokens: {event.report}\n{self.logs()}"
                 return Answer(
                     ids=[token.id for token in tokens],

@@ -31,6 +31,18 @@ PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {},
     # Every tensor can be a K-quant.
     "tiny-k": {"ff_exp": 256},
+    # The demo model's geometry, with room for long prompts.
+    "demo-long": {
+        "layers": 6,
+        "heads": 8,
+        "head_dim": 32,
+        "ff_exp": 256,
+        "vocab": 4096,
+        "ctx": 65536,
+        "exp_type": "Q4_K",
+        "dense_type": "Q4_K",
+        "output_type": "Q6_K",
+    },
     # 12 of the 48 layers of a 30-billion-parameter model and a quarter of its vocabulary, so that the time for one
     # token is a quarter of the whole model's. 5.1 GB.
     "bench-mid": {

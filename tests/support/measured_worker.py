@@ -1,0 +1,49 @@
+"""A real expert worker that says on stderr how large the largest messages were on its work connection.
+
+A line `largest sent BYTES`, or `received`, comes for each new largest, of what a message's arrays take: its header has
+numbers of any length. Otherwise this is `expert_worker.main`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import expert_worker.main
+from protocol.codec import Frame
+from protocol.wire import SMALL_FRAME_BYTES, Dialled
+
+
+class MeasuredLine(Dialled):
+    """A work connection that measures."""
+
+    def __init__(self, endpoint: str, *, max_frame_bytes: int = SMALL_FRAME_BYTES) -> None:
+        super().__init__(endpoint, max_frame_bytes=max_frame_bytes)
+        self._largest = {"sent": 0, "received": 0}
+
+    def _send(self, frames: Sequence[Frame]) -> bool:
+        self._measure("sent", frames)
+        return super()._send(frames)
+
+    def _receive(self, deadline: float) -> list[Frame] | None:
+        frames = super()._receive(deadline)
+        self._measure("received", frames or [])
+        return frames
+
+    def _measure(self, way: str, frames: Sequence[Frame]) -> None:
+        size = sum(memoryview(frame).nbytes for frame in frames[1:])
+        if size > self._largest[way]:
+            self._largest[way] = size
+            sys.stderr.write(f"largest {way} {size}\n")
+
+
+def largest_messages(log: Path) -> dict[str, int]:
+    """Bytes of the largest message that the worker of this log has sent, and received, so far."""
+    return {way: int(size) for way, size in re.findall(r"^largest (\w+) (\d+)$", log.read_text(), re.MULTILINE)}
+
+
+if __name__ == "__main__":
+    vars(expert_worker.main)["Dialled"] = MeasuredLine
+    sys.exit(expert_worker.main.main())
