@@ -121,8 +121,7 @@ constexpr Kernels x86_kernels(const char *name) {
         .add = add_all,
         .norm_scale = norm_scale_all,
         .rotate = rotate_all,
-        .add_scaled = add_scaled_all,
-        .merge = merge_all,
+        .attend_block = attend_block,
     };
 }
 
