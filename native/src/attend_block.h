@@ -2,8 +2,6 @@
 // added, so that the sequence of fp32 operations in each lane is the contract's. Included once by each isa_*.cpp.
 #pragma once
 
-#include <cmath>
-
 #include "isa_common.h"
 #include "lanes.h"
 
@@ -55,7 +53,7 @@ template <class Join> inline float join_lanes(float *lane, Join join) {
 // Scores become probabilities relative to the block's largest, in place; places from `count` on become 0. Returns that
 // largest.
 inline float block_softmax(float (&score)[exact::KV_BLOCK], int count, float scale, float *total) {
-    for (int i = count; i < exact::KV_BLOCK; i++) score[i] = -INFINITY; // of which exp is 0
+    for (int i = count; i < exact::KV_BLOCK; i++) score[i] = -__builtin_inff(); // of which exp is 0
     for (int i = 0; i < exact::KV_BLOCK; i++) score[i] = score[i] * scale;
     auto larger = [](float a, float b) { return b > a ? b : a; };
     auto sum = [](float a, float b) { return a + b; };
