@@ -116,6 +116,7 @@ class KvCache:
     kv_heads: int
     head_dim: int
     bytes: int
+    """Of all positions, in whole blocks of 64."""
     def __init__(self, layers: int, capacity: int, kv_heads: int, head_dim: int, type: str) -> None:
         """type: "f16" or "f32"."""
     def store(self, layer: int, position: int, key: NDArray[np.float32], value: NDArray[np.float32]) -> None:

@@ -2,14 +2,10 @@
 // added, so that the sequence of fp32 operations in each lane is the contract's. Included once by each isa_*.cpp.
 #pragma once
 
-#include <cmath>
-
 #include "isa_common.h"
 #include "lanes.h"
 
 namespace {
-
-#define EM_UNROLL_ALL _Pragma("GCC unroll 16")
 
 constexpr int HEADS = 4;       // query heads that share a load of keys or values
 constexpr int SPAN = 2 * WIDE; // positions or columns computed together: HEADS * 2 sums hide the fma's latency
@@ -24,11 +20,13 @@ template <int N, int WIDTH, int LANE>
 inline __attribute__((always_inline)) Sums<N> dots(const float *keys, int dim, const Head *heads) {
     Sums<N> out;
     if constexpr (WIDTH == exact::LANES) {
-        EM_UNROLL_ALL for (int h = 0; h < N; h++) out.at[h][0] = out.at[h][1] = all(0.0f);
+#pragma GCC unroll 16
+        for (int h = 0; h < N; h++) out.at[h][0] = out.at[h][1] = all(0.0f);
         for (int i = LANE; i < dim; i += exact::LANES) {
             Lanes low = load(keys + (size_t)i * exact::KV_BLOCK),
                   high = load(keys + (size_t)i * exact::KV_BLOCK + WIDE);
-            EM_UNROLL_ALL for (int h = 0; h < N; h++) {
+#pragma GCC unroll 16
+            for (int h = 0; h < N; h++) {
                 Lanes x = all(heads[h].query[i]);
                 out.at[h][0] = fused(low, x, out.at[h][0]);
                 out.at[h][1] = fused(high, x, out.at[h][1]);
@@ -37,7 +35,8 @@ inline __attribute__((always_inline)) Sums<N> dots(const float *keys, int dim, c
     } else {
         out = dots<N, 2 * WIDTH, LANE>(keys, dim, heads);
         Sums<N> other = dots<N, 2 * WIDTH, LANE + WIDTH>(keys, dim, heads);
-        EM_UNROLL_ALL for (int h = 0; h < N; h++) {
+#pragma GCC unroll 16
+        for (int h = 0; h < N; h++) {
             out.at[h][0] = plus(out.at[h][0], other.at[h][0]);
             out.at[h][1] = plus(out.at[h][1], other.at[h][1]);
         }
@@ -46,16 +45,17 @@ inline __attribute__((always_inline)) Sums<N> dots(const float *keys, int dim, c
 }
 
 // The tree over 16 lanes, in place: lane[0] is what `join` makes of all of them.
-template <class Join> inline float join_lanes(float *lane, Join join) {
-    EM_UNROLL_ALL for (int width = exact::LANES / 2; width > 0; width /= 2) for (int l = 0; l < width; l++) lane[l] =
-        join(lane[l], lane[l + width]);
+template <class Join> inline float fold_lanes(float *lane, Join join) {
+#pragma GCC unroll 16
+    for (int width = exact::LANES / 2; width > 0; width /= 2)
+        for (int l = 0; l < width; l++) lane[l] = join(lane[l], lane[l + width]);
     return lane[0];
 }
 
 // Scores become probabilities relative to the block's largest, in place; places from `count` on become 0. Returns that
 // largest.
 inline float block_softmax(float (&score)[exact::KV_BLOCK], int count, float scale, float *total) {
-    for (int i = count; i < exact::KV_BLOCK; i++) score[i] = -INFINITY; // of which exp is 0
+    for (int i = count; i < exact::KV_BLOCK; i++) score[i] = -__builtin_inff(); // of which exp is 0
     for (int i = 0; i < exact::KV_BLOCK; i++) score[i] = score[i] * scale;
     auto larger = [](float a, float b) { return b > a ? b : a; };
     auto sum = [](float a, float b) { return a + b; };
@@ -63,11 +63,11 @@ inline float block_softmax(float (&score)[exact::KV_BLOCK], int count, float sca
     for (int l = 0; l < exact::LANES; l++) top[l] = score[l];
     for (int i = exact::LANES; i < exact::KV_BLOCK; i += exact::LANES)
         for (int l = 0; l < exact::LANES; l++) top[l] = larger(top[l], score[i + l]);
-    float largest = join_lanes(top, larger);
+    float largest = fold_lanes(top, larger);
     for (int i = 0; i < exact::KV_BLOCK; i++) score[i] = exact::exponential(score[i] - largest);
     for (int i = 0; i < exact::KV_BLOCK; i += exact::LANES)
         for (int l = 0; l < exact::LANES; l++) lane[l] = sum(lane[l], score[i + l]);
-    *total = join_lanes(lane, sum);
+    *total = fold_lanes(lane, sum);
     return largest;
 }
 
@@ -99,11 +99,13 @@ template <int N>
 inline void weigh(const KvBlock &block, const float (*weight)[exact::KV_BLOCK], const Merge *by, Head *heads) {
     for (int d = 0; d < block.dim; d += SPAN) {
         Lanes sum[N][2];
-        EM_UNROLL_ALL for (int h = 0; h < N; h++) sum[h][0] = sum[h][1] = all(0.0f);
+#pragma GCC unroll 16
+        for (int h = 0; h < N; h++) sum[h][0] = sum[h][1] = all(0.0f);
         const float *value = block.values + d;
         for (int p = 0; p < block.count; p++, value += block.dim) {
             Lanes low = load(value), high = load(value + WIDE);
-            EM_UNROLL_ALL for (int h = 0; h < N; h++) {
+#pragma GCC unroll 16
+            for (int h = 0; h < N; h++) {
                 Lanes w = all(weight[h][p]);
                 sum[h][0] = fused(w, low, sum[h][0]);
                 sum[h][1] = fused(w, high, sum[h][1]);
