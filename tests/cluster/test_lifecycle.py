@@ -102,7 +102,8 @@ def test_a_worker_with_another_model_is_refused_and_says_why(
 
 
 def test_a_worker_with_the_name_of_a_living_one_is_refused(demo_model: Path, tmp_path: Path) -> None:
-    with live_cluster(demo_model, tmp_path, workers=1) as cluster:
+    patient = ["--beat-s", "2"]  # the holder has three seconds to show that it lives, however busy the machine is
+    with live_cluster(demo_model, tmp_path, workers=1, coordinator_options=patient) as cluster:
         options = ["--connect", cluster.endpoint, "--model", str(demo_model), "--name", "worker-0"]
         double = cluster.start("double", "expert_worker.main", options)
         assert double.wait() == 2
