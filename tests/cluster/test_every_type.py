@@ -1,4 +1,4 @@
-"""Every weight type that can be computed: the bits of one process, with 0 to 4 workers."""
+"""Every weight type that can be computed: the bits of one process and one file, split, with 0 to 4 workers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import small_models
 from clusters import PATIENT, live_cluster
 from moe_models import write_model
 from reference_answer import reference_for
+from split_models import split_model
 
 from protocol.quant_types import RUNNABLE, TensorType
 
@@ -19,9 +20,9 @@ _SMALL = {"layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 64, "vocab": 300, 
 
 
 def check(model: Path, layers: int, experts_used: int, prompt: list[int], log_dir: Path) -> None:
-    """One answer without workers, then one more after each worker that joins."""
-    answers = []
-    with live_cluster(model, log_dir, workers=0, coordinator_options=PATIENT) as cluster:
+    """One answer over the split model without workers, then one more after each worker that joins."""
+    split, answers = split_model(model, log_dir / "split", 5)[0], []
+    with live_cluster(split, log_dir, workers=0, coordinator_options=PATIENT) as cluster:
         answers.append(cluster.answer(prompt, TOKENS))
         for _ in range(MOST_WORKERS):
             cluster.add_worker()
