@@ -18,7 +18,8 @@ from coordinator.dense import DenseModel
 from coordinator.sequence import TokenSequence
 from coordinator.window import Chunk, Window, check_prompt
 from expert_worker.bank import WatchedFiles
-from protocol.errors import ConfigError, RequestError
+from protocol.errors import ChangedExpertError, ConfigError, RequestError
+from protocol.layout import dense_tensors
 from protocol.messages import F32, I32, I64, MAX_ROWS
 from protocol.model import Model
 
@@ -71,7 +72,9 @@ class Engine:
         self._experts = experts
         self._kv = kv
         self._dense = DenseModel(model, pool, MAX_ROWS)
-        self._watched = WatchedFiles(file.file for file in model.files.files)
+        # Files of experts alone are watched by who computes these: workers may have copies that are whole.
+        dense = (model.files.tensor(tensor.name).file for tensor in dense_tensors(model.geometry))
+        self._watched = WatchedFiles({file.path: file for file in dense}.values())
         self.steps = 0
         """Steps begun so far: the number of the next one."""
 
@@ -114,8 +117,10 @@ class Engine:
         number, self.steps = self.steps, self.steps + 1
         try:
             logits = self._compute(number, window, between_layers)
-        except Exception as error:
-            self._check_files(error)  # a changed file explains whatever went wrong better than its consequence does
+        except ChangedExpertError:
+            raise
+        except Exception:
+            self._check_files()  # explains whatever went wrong better than its consequence does
             raise
         self._check_files()
         for chunk in window.chunks:
@@ -140,10 +145,9 @@ class Engine:
         with _rows_named("the head", window, wanted):
             return self._dense.logits(step, wanted)
 
-    def _check_files(self, error: Exception | None = None) -> None:
-        """RequestError if a mapped file is not what it was, unless `error` says so: its weights may have been zeros."""
-        problem = self._watched.problem()
-        if problem is not None and problem not in str(error):
+    def _check_files(self) -> None:
+        """RequestError if a file with dense weights is not what it was: they may have been read as zeros."""
+        if problem := self._watched.problem():
             raise RequestError(f"{problem}; start again with it whole")
 
 

@@ -26,7 +26,7 @@ class Terms:
     fingerprint: str
     """Of the model file."""
     geometry: Mapping[str, int]
-    """layers, experts, width, expert_width."""
+    """`protocol.geometry.Geometry.handshake`."""
     work: str
     """Endpoint of the work connection."""
     beat_s: float = 0.5

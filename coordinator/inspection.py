@@ -100,7 +100,7 @@ def inspect(files: ModelFiles) -> Inspection:
         Tokenizer(vocabulary)  # refuses what it cannot cut up as the model's own tokenizer does
         tokenizer = f"byte-level BPE ({vocabulary.pre}), {len(vocabulary.tokens)} tokens"
     except ModelError as error:
-        tokenizer = "cannot be read: prompts must be given as token ids"
+        tokenizer = "cannot be read"
         problems.append(str(error))
     return Inspection(
         architecture=_text(files, "general.architecture"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import native
 from coordinator.cluster import Cluster, FromClient
-from coordinator.dispatch import ATTEND_S, MeshExperts
+from coordinator.dispatch import MeshExperts
 from coordinator.engine import Chunk, Engine, RowError
 from coordinator.hello import MAX_NAME, is_name
 from coordinator.report import mesh_report
@@ -177,8 +177,7 @@ class Service:
                 self._advance(turn.request, rows)
 
     def _between_layers(self, turns: Sequence[_Turn]) -> None:
-        self._cluster.attend(ATTEND_S)
-        self._hear_clients()
+        self._hear_clients()  # whom the layer before has received: `run_layer` attends
         if not self._is_wanted(turns):
             raise _Abandoned
 

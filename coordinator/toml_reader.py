@@ -95,7 +95,7 @@ def model_beside(folder: Path) -> Read:
             raise ValueError(f"{path}: {error.strerror}") from None
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ValueError(f"{path} is neither a file nor a folder")
-        return path.resolve()
+        return path.absolute()  # not resolved: the names of links count, those of a split model above all
 
     return read
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import native
 from expert_worker.warming import will_need
-from protocol.errors import ExpertError
+from protocol.errors import ChangedExpertError, ExpertError
 from protocol.layout import LayerExperts, RoleTensor
 from protocol.mapped import MappedFile
 from protocol.messages import F32, I8, I32, I64
@@ -165,7 +165,7 @@ class ExpertBank:
         """What was computed from a file that is not the one we opened is worth nothing, however finite it looks."""
         for name in self._files[layer]:
             if problem := self._watched.problem(name):
-                raise ExpertError(layer, int(experts[0]) if len(experts) else -1, problem)
+                raise ChangedExpertError(layer, int(experts[0]) if len(experts) else -1, problem)
 
 
 def _in_words(layer: int, error: native.EntryRangeError | native.NonFiniteError, entry_expert: I32) -> ExpertError:

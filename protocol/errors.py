@@ -34,3 +34,7 @@ class ExpertError(ExpertmeshError):
         self.layer = layer
         self.expert = expert
         self.reason = reason
+
+
+class ChangedExpertError(ExpertError):
+    """The file with the expert is not what it was when it was opened."""

@@ -17,18 +17,20 @@ def check_holes(files: ModelFiles) -> None:
 
 
 def hole_problems(files: ModelFiles) -> Iterator[str]:
-    """A sentence for each tensor and hole.
+    """A sentence for each tensor with holes.
 
     Real weights have no page of zeros, save the embedding and the head, whose rows of tokens that do not exist may be
     zeros and were perhaps left out by a careful copy: of these two, half must have been written.
     """
     for file in files.files:
-        for start, end in file.file.holes():
-            for tensor in file.tensors.values():
-                first, last = max(start, tensor.offset), min(end, tensor.offset + tensor.bytes)
-                least = tensor.bytes // 2 if tensor.name in (EMBEDDING, HEAD) else 1
-                if last - first >= least:
-                    yield (
-                        f"{file.path}: {last - first} bytes at {first} were never written (a hole in the file), part "
-                        f"of tensor {shorten(tensor.name)}: was its download or copy interrupted?"
-                    )
+        holes = list(file.file.holes())
+        for tensor in file.tensors.values() if holes else ():
+            end = tensor.offset + tensor.bytes
+            parts = [(max(start, tensor.offset), min(stop, end)) for start, stop in holes]
+            missing = [part for part in parts if part[0] < part[1]]
+            count = sum(stop - start for start, stop in missing)
+            if count > (tensor.bytes // 2 if tensor.name in (EMBEDDING, HEAD) else 0):
+                yield (
+                    f"{file.path}: {count} bytes of tensor {shorten(tensor.name)} were never written (holes in the "
+                    f"file, the first at {missing[0][0]}): was its download or copy interrupted?"
+                )

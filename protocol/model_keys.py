@@ -34,6 +34,10 @@ class ModelKeys:
             return default
         return self._integer(name, 1)
 
+    def size_or(self, name: str, default: int) -> int:
+        """An integer of at least 1; 0 stands for the default, as a missing key does."""
+        return self.count(name) or default
+
     def count(self, name: str) -> int:
         """An integer of at least 0, which is the default."""
         return self._integer(name, 0) if name in self else 0
@@ -47,9 +51,9 @@ class ModelKeys:
             raise self.wrong(name, found, f"a number above {above:g}")
         return found
 
-    def factor(self, name: str, default: float) -> float:
-        """A finite number of at least 1."""
-        found = self._number(name, default)
+    def factor(self, name: str) -> float:
+        """A finite number of at least 1, which is the default; 0 stands for it."""
+        found = self._number(name, 1.0) or 1.0
         if not (math.isfinite(found) and found >= 1):
             raise self.wrong(name, found, "a number of at least 1")
         return found

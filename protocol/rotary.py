@@ -49,7 +49,7 @@ class Rotary:
             base=keys.number("rope.freq_base", 10_000.0, above=1),
             scaling=scaling,
             factor=factor,
-            original_context=keys.size("rope.scaling.original_context_length", context),
+            original_context=keys.size_or("rope.scaling.original_context_length", context),
             beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0),
             beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0),
             attention_factor=keys.number("rope.scaling.attn_factor", 1.0),
@@ -74,10 +74,10 @@ class Rotary:
 
 def _factor(keys: ModelKeys) -> float:
     """Under its name, or its old one; two that differ are a contradiction."""
-    factor = keys.factor("rope.scaling.factor", 1.0)
+    factor = keys.factor("rope.scaling.factor")
     if "rope.scale_linear" not in keys:
         return factor
-    old = keys.factor("rope.scale_linear", 1.0)
+    old = keys.factor("rope.scale_linear")
     if "rope.scaling.factor" in keys and old != factor:
         raise keys.wrong("rope.scale_linear", old, f"{factor:g}, which is rope.scaling.factor")
     return old

@@ -20,8 +20,8 @@ from protocol.gguf import GgufFile, TensorInfo
 from protocol.gguf_header import shorten
 from protocol.gguf_metadata import described
 
-MAX_SHARDS = 512
-"""Several times the largest models' number; each file takes a descriptor and two watches."""
+MAX_SHARDS = 256
+"""Several times the largest models' number; each file takes two descriptors and two watches."""
 
 _COUNT, _NUMBER, _TENSORS = "split.count", "split.no", "split.tensors.count"
 _NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
@@ -107,10 +107,14 @@ class ModelFiles:
 
 def _in_folder(path: Path) -> Path:
     """The first file of the one model in the folder `path`; any other path as it is."""
-    if not path.is_dir():
+    if not os.path.isdir(path):  # which is False, too, for a path that cannot be
         return path
+    try:
+        names = sorted(name for name in os.listdir(path) if name.endswith(".gguf"))
+    except OSError as error:
+        raise ModelError(f"folder {os.fspath(path)!r} cannot be read: {error.strerror}") from None
     models: dict[str, Path] = {}
-    for file in sorted(path.glob("*.gguf")):
+    for file in (path / name for name in names):
         shard = ShardName.of(file)
         models.setdefault(f"{shard.stem}-*-of-{shard.count:05d}.gguf" if shard else file.name, file)
     if len(models) != 1:
@@ -135,6 +139,8 @@ def _all(opened: GgufFile) -> list[Path]:
     if shard.count != count:
         found = f"{_COUNT!r} is {count}" if count else f"it has no {_COUNT!r}"
         raise ModelError(f"{path}: its name says {shard.count} files, but {found}")
+    if not 1 <= shard.number <= count:
+        raise ModelError(f"{path}: its name says file {shard.number} of {count}, expected 1 to {count}")
     if missing := [each.name for each in shard.all() if not each.exists()]:
         named = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
         raise ModelError(f"{path}: {len(missing)} of the model's {count} files missing in its folder: {named}")

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from coordinator.cli.output import put
 from coordinator.cli.reading import Reading
-from coordinator.cli.wording import counted, duration, harmless
+from coordinator.cli.wording import duration, harmless
+from coordinator.wording import counted
 
 LONG_PROMPT = 64
 """Prompt tokens from which progress is worth showing."""

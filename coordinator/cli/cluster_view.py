@@ -13,9 +13,10 @@ from rich.text import Text
 
 from coordinator.cli.load import Load, worker_rows
 from coordinator.cli.output import put
-from coordinator.cli.wording import counted, harmless
+from coordinator.cli.wording import harmless
 from coordinator.config import ClusterConfig
 from coordinator.supervisor import Role
+from coordinator.wording import counted
 
 FRESH_S = 3.0
 """A report older than this says nothing about now."""

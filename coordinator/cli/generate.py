@@ -75,7 +75,7 @@ def _cluster(options: dict[str, Any]) -> tuple[ClusterConfig, bool]:
     """What to ask, and whether it is up: the cluster of a file, or one for this answer, where nobody else finds it."""
     if options["config"] is None:
         config = private_cluster(
-            options["model"].resolve() if options["model"] else demo_model(),
+            options["model"].absolute() if options["model"] else demo_model(),
             workers=options["workers"] or 0,
             threads=options["threads"] or default_threads(),
             kv=options["kv"] or "f16",

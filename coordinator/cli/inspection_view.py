@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -14,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.cli.wording import counted, harmless
+from coordinator.cli.wording import harmless
 from coordinator.gpus import Gpu
 from coordinator.inspection import Inspection
+from coordinator.wording import counted
 from protocol.host_memory import HostMemory
 from protocol.rotary import RopeScaling, Rotary
 from protocol.shards import ModelFiles
@@ -24,9 +24,6 @@ from protocol.shards import ModelFiles
 WIDTH = 110
 KV_BYTES = {"f16": 2, "f32": 4}
 WORKERS = (1, 2, 4, 8)
-_BULLET = textwrap.TextWrapper(
-    WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
-)
 
 
 def as_text(files: ModelFiles, found: Inspection, memory: HostMemory, gpus: Sequence[Gpu]) -> str:
@@ -45,7 +42,7 @@ def as_text(files: ModelFiles, found: Inspection, memory: HostMemory, gpus: Sequ
     else:
         console.print("It cannot be run:")
         for problem in _collapsed(found.problems):
-            console.print(Text(_BULLET.fill(harmless(problem))), soft_wrap=True)
+            console.print(Text(f"- {harmless(problem)}"), soft_wrap=True)
     return "\n".join(line.rstrip() for line in page.getvalue().split("\n"))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 
 from coordinator.cli.output import put
-from coordinator.cli.wording import counted
 from coordinator.config import work_endpoint
 from coordinator.launch_plan import LaunchPlan, ProcessPlan
+from coordinator.wording import counted
 
 
 def print_plan(plan: LaunchPlan) -> None:

@@ -1,10 +1,6 @@
-"""Words for people: numbers with their nouns, and texts of others so that a terminal shows and does not obey them."""
+"""Words for people at a terminal: durations, and texts of others so that it shows and does not obey them."""
 
 from __future__ import annotations
-
-from coordinator.wording import counted
-
-__all__ = ["counted", "harmless"]
 
 
 def duration(seconds: float) -> str:

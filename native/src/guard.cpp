@@ -15,7 +15,7 @@ struct Range {
     std::atomic<int64_t> fault{-1};
 };
 
-constexpr int SLOTS = 2048; // a model has up to 512 files, watched by several
+constexpr int SLOTS = 2048; // a model has up to 256 files, watched by several
 Range ranges[SLOTS];
 struct sigaction previous;
 std::atomic<bool> installed{false};
@@ -68,7 +68,7 @@ class Watch {
             range_ = &range;
             return;
         }
-        throw std::runtime_error("more than 256 mapped files are watched");
+        throw std::runtime_error("more than " + std::to_string(SLOTS) + " mapped files are watched");
     }
     ~Watch() { close(); }
     Watch(const Watch &) = delete;

@@ -25,7 +25,6 @@ from machine_check import MachineCheck
 from our_side import our_side
 from sides import Side
 
-from coordinator.cores import usable_cores
 from coordinator.interrupts import Interrupted, Interrupts
 from protocol.errors import ExpertmeshError
 from protocol.model import Model
@@ -129,7 +128,7 @@ def main() -> None:
     add("--llama-python", type=Path, metavar="PATH", help="an interpreter with llama-cpp-python; this one if it has it")
     add("--llama", nargs="+", choices=("repacked", "plain"), default=["repacked", "plain"], help="layouts of weights")
     add("--workers", nargs="+", type=int, default=[0, 2])
-    add("--threads", nargs="+", type=int, default=sorted({1, len(usable_cores())}))
+    add("--threads", nargs="+", type=int, default=[1, 2])
     add("--rounds", type=int, default=3)
     add("--prompt", type=int, default=512, help="tokens of the prompt whose reading is timed")
     add("--tokens", type=int, default=64, help="tokens whose generation is timed")

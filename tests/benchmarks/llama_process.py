@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from sides import ASK_S, READY_S, Timing, threads_in_words
+from sides import ASK_S, READY_S, Timing
 
+from coordinator.wording import counted
 from protocol.errors import ExpertmeshError
 
 PROGRAM = Path(__file__).with_name("llama_side.py")
@@ -100,7 +101,7 @@ class LlamaSide:
     @property
     def name(self) -> str:
         """See sides.Side."""
-        return f"{threads_in_words(self.threads)}, {self.process.layout}"
+        return f"{counted(self.threads, 'thread')}, {self.process.layout}"
 
     def ask(self, prompt_ids: Sequence[int], tokens: int) -> Timing:
         """See sides.Side."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from sides import ASK_S, READY_S, Timing, threads_in_words
+from sides import ASK_S, READY_S, Timing
 
 from coordinator.client import Client
 from coordinator.config import ClusterConfig
@@ -17,6 +17,7 @@ from coordinator.interrupts import Interrupts
 from coordinator.launch_plan import plan_here, private_cluster
 from coordinator.launcher import Launcher
 from coordinator.sampling import Sampling
+from coordinator.wording import counted
 from protocol.errors import ExpertmeshError
 from protocol.messages import Finished, Token
 
@@ -35,11 +36,11 @@ class OurSide:
     @property
     def name(self) -> str:
         """See sides.Side."""
-        coordinator = threads_in_words(self._config.coordinator.threads)
+        coordinator = counted(self._config.coordinator.threads, "thread")
         (group,) = self._config.workers
         if not group.count:
             return f"no workers, {coordinator}"
-        return f"{group.count} workers of {threads_in_words(group.threads)}, coordinator of {coordinator}"
+        return f"{group.count} workers of {counted(group.threads, 'thread')}, coordinator of {coordinator}"
 
     @property
     def threads(self) -> int:

@@ -45,8 +45,3 @@ class Side(Protocol):
 
     def pids(self) -> Sequence[int]:
         """The processes that compute for it; sides may share them."""
-
-
-def threads_in_words(count: int) -> str:
-    """As in "2 threads"."""
-    return f"{count} thread{'s' if count > 1 else ''}"

@@ -14,7 +14,7 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import numpy as np
 import pytest
-from clusters import LiveCluster, in_force, live_cluster
+from clusters import PATIENT, LiveCluster, in_force, live_cluster
 from damaged_experts import experts_of, plant_nan
 from message_examples import hello, submit
 from reference_answer import PROMPT, Reference
@@ -51,7 +51,7 @@ def cluster(
     folder = tmp_path_factory.mktemp("damaged")
     model = Path(shutil.copy(demo_model, folder / "damaged.gguf"))
     plant_nan(model, *damage[:2])
-    with live_cluster(model, folder, workers=2, coordinator_options=["--call-floor-ms", "20000"]) as cluster:
+    with live_cluster(model, folder, workers=2, coordinator_options=PATIENT) as cluster:
         yield cluster
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 import zmq
-from clusters import Then, in_force, live_cluster, worker_of
+from clusters import PATIENT, Then, in_force, live_cluster, worker_of
 from message_examples import LONGEST_TEXT, examples, hello, largest, with_longest_text
 from reference_answer import Reference
 
@@ -107,7 +107,7 @@ def test_garbage_on_both_sockets_is_dropped_and_counted(
     chance = random.Random(7)
     messages = [_garbage(chance) for _ in range(300)] + _misdirected()
     # Patient, so that whatever is computed here is the garbage's doing.
-    settings = {"coordinator_options": ["--call-floor-ms", "20000"]}
+    settings = {"coordinator_options": PATIENT}
     with (
         live_cluster(demo_model, tmp_path, workers=2, **settings) as cluster,
         strangers(cluster.endpoint, work_endpoint(cluster.endpoint)) as sockets,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
-from clusters import Then, live_cluster
+from clusters import PATIENT, Then, live_cluster
+from command_line import run
 from reference_answer import Reference
 from split_models import split_model
 
@@ -16,7 +18,6 @@ from protocol.model import Model
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
-PATIENT = ["--call-floor-ms", "20000"]
 STRANGE = "Größe 模型 " + "x" * 150
 
 
@@ -53,6 +54,38 @@ def test_the_answer_goes_on_from_another_holder_when_a_workers_file_shrinks(
         assert answer.report["replans"] > 0
         assert "expert" in cluster.logs()
         assert f"{shrunk.name} changed while in use: its size was" in cluster.logs()
+
+
+def test_the_answer_goes_on_when_the_coordinators_own_experts_are_gone(
+    demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
+) -> None:
+    """Of a file that has nothing but experts: its dense weights are whole, and the workers have copies."""
+    paths = split_model(demo_model, tmp_path / "a", 75)  # a tensor each
+    copies = sorted(Path(shutil.copytree(tmp_path / "a", tmp_path / "b")).iterdir())
+    with Model.open(paths[0]) as model:
+        of_experts = [file.path for file in model.files.files if all("_exps" in name for name in file.tensors)]
+    models = {0: copies[0], 1: copies[0]}
+    with live_cluster(paths[0], tmp_path, workers=2, models=models, coordinator_options=PATIENT) as cluster:
+        answer = cluster.answer(prompt, 300, script=[Then(20, lambda: os.truncate(of_experts[0], 4096))])
+    reference.check(answer)
+    assert answer.report["local_entries"] == 0
+
+
+def test_links_are_found_by_the_names_that_they_have(demo_model: Path, prompt: list[int], tmp_path: Path) -> None:
+    """As in the caches of download tools: the command line and a cluster file take them as they are."""
+    (tmp_path / "links").mkdir()
+    for number, path in enumerate(split_model(demo_model, tmp_path / "blobs", 3)):
+        (tmp_path / "links" / path.name).symlink_to(path.rename(path.with_name(str(number))))
+    (tmp_path / "c.toml").write_text(
+        '[model]\npath = "links"\n[coordinator]\nlisten = "ipc://@expertmesh-test-links"\n[[workers]]\nname = "w"\n'
+    )
+    ids = ",".join(map(str, prompt))
+    told = [
+        run("generate", "--json", "--max-tokens", 3, "--prompt-ids", ids, *more)
+        for more in (["--model", tmp_path / "links", "--workers", 1], ["--config", tmp_path / "c.toml"], [])
+    ]
+    assert [done.returncode for done in told] == [0, 0, 0], told
+    assert len({json.loads(done.stdout)["sha256_logits"] for done in told}) == 1
 
 
 @pytest.mark.parametrize("workers", [0, 2])

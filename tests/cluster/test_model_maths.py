@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import Then, in_force, live_cluster
+from clusters import PATIENT, Then, in_force, live_cluster
 from moe_models import write_model
 from reference_answer import Reference, reference_for
 from small_models import MODELS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
-PATIENT = ["--call-floor-ms", "20000"]
 LAYERS_WITH_EXPERTS, EXPERTS, EXPERTS_USED = 2, 6, 3
 
 

@@ -12,13 +12,14 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from command_line import abstract_sockets, processes_of, run, start, wait_until
+from free_ports import two_ports
 
 from coordinator.client import Client
 
@@ -151,15 +152,6 @@ def test_an_endpoint_in_use_is_refused(tmp_path: Path) -> None:
         assert done.stderr == f"error: {endpoint} is in use already: is this cluster up?\n"
 
 
-def two_ports() -> int:
-    """The first of two neighbouring ports that nobody has."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first, suppress(OSError):
-            port: int = first.getsockname()[1]
-            socket.create_server(("127.0.0.1", port + 1)).close()
-            return port
-
-
 def on_tcp(folder: Path) -> tuple[Path, str]:
     """A cluster of one worker at ports that were free a moment ago, and its endpoint."""
     config, _ = private_copy("local-1.toml", folder)
@@ -218,7 +210,7 @@ def test_a_coordinator_that_is_frozen_is_told_of_in_seconds(tmp_path: Path) -> N
 
 @pytest.mark.timeout(300)
 def test_64_workers_start_answer_with_the_same_bits_and_end(tmp_path: Path) -> None:
-    """Sixteen experts a layer, so most have a single one; on any number of cores."""
+    """Sixteen experts a layer, so most have a single one or two; on any number of cores, where some may be late."""
     alone = run("generate", "--json", "--max-tokens", 8, "In the beginning God created")
     marked = tmp_path / "many" / "demo-moe-q4_k_m.gguf"
     marked.parent.mkdir()
@@ -229,7 +221,6 @@ def test_64_workers_start_answer_with_the_same_bits_and_end(tmp_path: Path) -> N
     first, second = (json.loads(done.stdout) for done in (alone, many))
     assert second["sha256_logits"] == first["sha256_logits"]
     assert len(second["workers"]) == 64
-    assert second["local_entries"] == 0
     assert processes_of(str(marked)) == []
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.cli.wording import counted, duration, harmless
+from coordinator.cli.wording import duration, harmless
+from coordinator.wording import counted
 
 
 def test_numbers_agree_with_their_nouns() -> None:

@@ -132,8 +132,8 @@ def test_bad_sizes(read: Read, name: str, found: object, message: str) -> None:
         ("attention.layer_norm_rms_epsilon", "above 0", [0.0]),
         ("expert_weights_scale", "above 0", []),  # 0 is unset
         ("rope.freq_base", "above 1", [0.0, 1.0]),
-        ("rope.scale_linear", "of at least 1", [0.0, 0.5]),
-        ("rope.scaling.factor", "of at least 1", [0.0, 0.5]),
+        ("rope.scale_linear", "of at least 1", [-1.0, 0.5]),
+        ("rope.scaling.factor", "of at least 1", [-1.0, 0.5]),
         ("rope.scaling.attn_factor", "above 0", [0.0]),
         ("rope.scaling.yarn_beta_fast", "above 0", [0.0]),
         ("rope.scaling.yarn_beta_slow", "above 0", [0.0]),
@@ -166,7 +166,10 @@ def test_bad_constants(read: Read, name: str, expected: str, more: list[float]) 
             {"leading_dense_block_count": Raw(I64, b"\xff" * 8)},
             r"'qwen3moe\.leading_dense_block_count' is -1, expected 0 to 2147483647",
         ),
-        ({"rope.scaling.original_context_length": 0}, "original_context_length' is 0, expected 1 to 2147483647"),
+        (
+            {"rope.scaling.original_context_length": Raw(I64, b"\xff" * 8)},
+            "original_context_length' is -1, expected 0 to",
+        ),
         (
             {"rope.scaling.type": "none", "rope.scaling.factor": 4.0},
             r"'qwen3moe\.rope\.scaling\.factor' is 4\.0, expected 1, for the scaling's type is none",
@@ -228,6 +231,7 @@ SCALINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     # keys behind rope, what they say
     ({"scaling.type": "none"}, {}),
     ({"scaling.factor": 4.0}, {"scaling": RopeScaling.LINEAR, "factor": 4.0}),
+    ({"scale_linear": 0.0, "scaling.factor": 0.0, "scaling.original_context_length": 0}, {}),  # 0 is unset
     ({"scale_linear": 4.0}, {"scaling": RopeScaling.LINEAR, "factor": 4.0}),
     ({"scale_linear": 4.0, "scaling.factor": 4.0}, {"scaling": RopeScaling.LINEAR, "factor": 4.0}),
     ({"scaling.type": "linear", "scaling.factor": 4.0}, {"scaling": RopeScaling.LINEAR, "factor": 4.0}),

@@ -207,6 +207,38 @@ def test_a_truncated_file(shards: list[Path]) -> None:
     assert found.endswith("was it truncated?")
 
 
+@pytest.mark.parametrize("number", [0, 4, 7])
+def test_a_number_that_no_file_can_have(shards: list[Path], folder: Path, number: int) -> None:
+    odd = folder / f"small-{number:05d}-of-00003.gguf"
+    shutil.copy(shards[1], odd)
+    assert refusal(odd) == f"{odd.name}: its name says file {number} of 3, expected 1 to 3"
+
+
+def test_links_count_by_their_own_names(shards: list[Path], tmp_path: Path) -> None:
+    """As in the caches of download tools, whose files have digests for names."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshot").mkdir()
+    for number, path in enumerate(shards):
+        (tmp_path / "snapshot" / path.name).symlink_to(path.rename(tmp_path / "blobs" / str(number)))
+    with Model.open(tmp_path / "snapshot") as model:
+        assert [file.path.name for file in model.files.files] == [path.name for path in shards]
+
+
+def test_a_path_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot be opened: File name too long"):
+        Model.open(tmp_path / ("x" * 300))
+
+
+def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the user of a test may be allowed to: the answer of the system is given by hand."""
+
+    def refuse(path: Path) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert refusal(tmp_path) == f"folder '{tmp_path}' cannot be read: Permission denied"
+
+
 def test_a_file_that_is_none(shards: list[Path]) -> None:
     shards[2].write_bytes(b"<html>")
     assert refusal(shards[0]) == "small-00003-of-00003.gguf: not a GGUF file: it starts with b'<htm', expected b'GGUF'"
@@ -268,14 +300,18 @@ def test_names_of_all_kinds(tmp_path: Path, name: str) -> None:
 # --- holes --------------------------------------------------------------------------------------------------------
 
 
-def punch(path: Path, start: int, end: int) -> None:
-    """Write the file anew without the bytes from `start` to `end`, which read as zeros from then on."""
+PAGE = 4096
+
+
+def punch(path: Path, *starts: int) -> None:
+    """Write the file anew without the pages at these offsets, which read as zeros from then on."""
     content = path.read_bytes()
     path.unlink()
     with path.open("wb") as file:
-        file.write(content[:start])
-        file.seek(end)
-        file.write(content[end:])
+        for start in range(0, len(content), PAGE):
+            if start not in starts:
+                file.seek(start)
+                file.write(content[start : start + PAGE])
 
 
 def holes_show(folder: Path) -> bool:
@@ -302,10 +338,10 @@ def test_a_hole_in_an_expert_tensor_is_named(big: Path, tmp_path: Path, files: i
     with ModelFiles.open(paths[0]) as whole:
         tensor = whole.tensor(name)
     start = -(-tensor.offset // 4096) * 4096 + 4096
-    punch(tensor.file.path, start, start + 8192)
+    punch(tensor.file.path, start, start + PAGE)
     assert refusal(paths[0]) == (
-        f"{tensor.file.path.name}: 8192 bytes at {start} were never written (a hole in the file), part of tensor "
-        f"'{name}': was its download or copy interrupted?"
+        f"{tensor.file.path.name}: 8192 bytes of tensor '{name}' were never written (holes in the file, the first at "
+        f"{start}): was its download or copy interrupted?"
     )
 
 
@@ -313,7 +349,8 @@ def test_rows_of_unused_tokens_may_be_a_hole_but_not_the_whole_embedding(big: Pa
     with ModelFiles.open(big) as whole:
         tensor = whole.tensor("token_embd.weight")
     first, last = -(-tensor.offset // 4096) * 4096, (tensor.offset + tensor.bytes) // 4096 * 4096
-    punch(big, last - 8192, last - 4096)
+    pages = range(first, last, 4096)
+    punch(big, *pages[1::2][: len(pages) // 2 - 1])
     Model.open(big).close()
-    punch(big, first, last)
-    assert refusal(big).startswith(f"big.gguf: {last - first} bytes at {first} were never written")
+    punch(big, *pages[1:-1:2], *pages[2:-1:2])
+    assert f"of tensor '{tensor.name}' were never written" in refusal(big)
