@@ -189,7 +189,7 @@ def dense_problems(files: ModelFiles, geometry: Geometry) -> Iterator[str]:
     if left_over := sorted(files.tensors.keys() - experts - {tensor.name for tensor in dense}):
         yield (
             f"{files.tensor(left_over[0]).file.path}: tensor {shorten(left_over[0])} is not supported yet for "
-            f"{geometry.architecture}; {len(left_over)} such tensors found, expected none"
+            f"{geometry.architecture}; such tensors found: {len(left_over)}, expected none"
         )
 
 

@@ -82,7 +82,7 @@ def test_every_problem_is_told(small: Callable[..., Path]) -> None:
     assert list(found.problems) == [
         "'qwen3moe.attention.sliding_window' is 512, which is not supported yet; expected 0",
         "tensor 'blk.1.attn_k.weight' is missing",
-        "tensor 'blk.1.ffn_up_exps.bias' is not supported yet for qwen3moe; 1 such tensors found, expected none",
+        "tensor 'blk.1.ffn_up_exps.bias' is not supported yet for qwen3moe; such tensors found: 1, expected none",
         next(problem for problem in found.problems if "IQ2_XS" in problem),
         "key 'tokenizer.ggml.model' is missing",
     ]

@@ -180,7 +180,7 @@ CONTENTS: dict[str, tuple[bytes, str]] = {
             a=RawTensor(name="blk.0.ffn_gate_exps.bias", shape=(96, 4)),
             b=RawTensor(name="blk.1.ffn_gate_exps.bias", shape=(96, 4)),
         ),
-        "tensor 'blk.0.ffn_gate_exps.bias' is not supported yet for qwen3moe; 2 such tensors found, expected none",
+        "tensor 'blk.0.ffn_gate_exps.bias' is not supported yet for qwen3moe; such tensors found: 2, expected none",
     ),
     "one tensor for each expert": (
         legacy(),

@@ -222,11 +222,11 @@ DENSE: dict[str, tuple[Tensors, str]] = {
     ),
     "attention bias": (
         {"b": RawTensor(name="blk.0.attn_q.bias", shape=(128,)), "c": RawTensor(name="blk.1.attn_q.bias")},
-        "tensor 'blk.0.attn_q.bias' is not supported yet for qwen3moe; 2 such tensors found, expected none",
+        "tensor 'blk.0.attn_q.bias' is not supported yet for qwen3moe; such tensors found: 2, expected none",
     ),
     "rope factors": (
         {"r": RawTensor(name="rope_freqs.weight", shape=(16,))},
-        "tensor 'rope_freqs.weight' is not supported yet for qwen3moe; 1 such tensors found, expected none",
+        "tensor 'rope_freqs.weight' is not supported yet for qwen3moe; such tensors found: 1, expected none",
     ),
 }
 

@@ -274,7 +274,7 @@ def test_errors_name_the_file_that_has_the_tensor(tmp_path: Path) -> None:
             check_dense(files, model.geometry)
     assert str(caught.value) == (
         f"{holder}: tensor 'blk.1.ffn_down_exps.bias' is not supported yet for qwen3moe; "
-        "1 such tensors found, expected none"
+        "such tensors found: 1, expected none"
     )
 
 
