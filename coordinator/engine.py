@@ -74,7 +74,7 @@ class Engine:
         self._dense = DenseModel(model, pool, MAX_ROWS)
         # Files of experts alone are watched by who computes these: workers may have copies that are whole.
         dense = (model.files.tensor(tensor.name).file for tensor in dense_tensors(model.geometry))
-        self._watched = WatchedFiles({file.path: file for file in dense}.values())
+        self._watched = WatchedFiles(dict.fromkeys(dense))
         self.steps = 0
         """Steps begun so far: the number of the next one."""
 

@@ -39,11 +39,11 @@ class WatchedFiles:
     def problem(self, name: str | None = None) -> str | None:
         """What became of the file `name` (of any, if None) since it was opened, in a sentence; None if nothing did."""
         for file, watch in self._files.values() if name is None else (self._files[name],):
-            reason = file.changed()
-            if reason is None and (offset := watch.fault()) >= 0:
-                reason = f"its bytes at offset {offset} cannot be read"
-            if reason is not None:
-                return f"model file {file.path} changed while in use: {reason}"
+            change = file.changed()
+            if change is None and (offset := watch.fault()) >= 0:
+                change = f"its bytes at offset {offset} cannot be read"
+            if change is not None:
+                return file.in_words(change)
         return None
 
     def close(self) -> None:

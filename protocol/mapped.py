@@ -98,6 +98,10 @@ class MappedFile:
             return f"its size and time cannot be read any more: {_reason(error)}"
         return None
 
+    def in_words(self, change: str) -> str:
+        """A sentence for whoever used the file meanwhile: `change` is what `changed` tells, or a page that is gone."""
+        return f"model file {self.path} changed while in use: {change}"
+
     def _difference(self, now: os.stat_result) -> str | None:
         size, modified_ns = self._stamp
         if now.st_size != size:

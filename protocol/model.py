@@ -20,7 +20,6 @@ class Model:
     def __init__(self, files: ModelFiles) -> None:
         """Takes over `files`. ModelError for whatever would be computed wrongly, or not at all."""
         self.files = files
-        self.path = files.path
         self.geometry = Geometry.of(files)
         self.layout = ExpertLayout.of(files, self.geometry)
         check_holes(files)

@@ -90,8 +90,8 @@ class ModelFiles:
 
     def changed(self) -> str | None:
         """What became of one of the files since it was opened, in a sentence, or None (`MappedFile.changed`)."""
-        changes = ((file.path, file.file.changed()) for file in self.files)
-        return next((f"model file {path} changed while in use: {what}" for path, what in changes if what), None)
+        changes = ((file.file, file.file.changed()) for file in self.files)
+        return next((file.in_words(change) for file, change in changes if change), None)
 
     def close(self) -> None:
         """Give up the files. Views of them (tensors, metadata arrays) stay valid while they are held."""

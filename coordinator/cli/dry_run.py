@@ -23,23 +23,23 @@ def show_plan(config: ClusterConfig, question: Question | None = None, *, shared
     ModelError if a file is of no use, ConfigError if workers are given another than the coordinator's, RequestError if
     the model cannot be asked the question.
     """
-    _check(config.model, question)
+    mark = _checked(config.model, question)
     if shared:
         put(f"the cluster that is up at {config.coordinator.listen} would be asked, and nothing started\n")
         return
-    mark = _fingerprint(config.model)
     for group in config.workers:
         if group.model_path is not None and _fingerprint(group.model_path) != mark:
             raise ConfigError(f"{group.model_path}, the model of workers {group.name}, is not that of {config.model}")
     print_plan(plan_here(config, usable_cores()))
 
 
-def _check(path: Path, question: Question | None) -> None:
-    """See whether a model can be run, and, if there is a question, asked."""
+def _checked(path: Path, question: Question | None) -> str:
+    """The fingerprint of a model that can be run, and, if there is a question, asked."""
     with Model.open(path) as model:
         check_dense(model.files, model.geometry)
         if question is not None:
             prompt_ids_of(question, Tokenizer.of(model.files.metadata), model.geometry)
+        return model.fingerprint
 
 
 def _fingerprint(model: Path) -> str:

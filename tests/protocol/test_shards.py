@@ -294,7 +294,7 @@ def test_names_of_all_kinds(tmp_path: Path, name: str) -> None:
         with Model.open(shard) as model:
             assert len(model.files.files) == 2
     with Model.open(path) as model:
-        assert model.path == path
+        assert model.files.path == path
 
 
 # --- holes --------------------------------------------------------------------------------------------------------
