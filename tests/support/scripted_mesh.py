@@ -205,6 +205,7 @@ class Worker:
             geometry=dict(TERMS.geometry),
             isa="scalar",
             threads=1,
+            room=-1,
         )
         self.say_control(hello)
 
