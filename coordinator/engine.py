@@ -17,8 +17,8 @@ import native
 from coordinator.dense import DenseModel
 from coordinator.sequence import TokenSequence
 from coordinator.window import Chunk, Window, check_prompt
-from expert_worker.bank import WatchedFiles
 from protocol.errors import ChangedExpertError, ConfigError, RequestError
+from protocol.holder.watched_files import WatchedFiles
 from protocol.layout import dense_tensors
 from protocol.messages import F32, I32, I64, MAX_ROWS
 from protocol.model import Model

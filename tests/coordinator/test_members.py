@@ -16,7 +16,7 @@ from coordinator.hello import Terms
 from coordinator.member import FromWorker, Instructions, Lost, Member, Tell
 from coordinator.members import MAX_CLIENTS, Members
 from coordinator.plan import LOCAL
-from expert_worker.membership import HELLO_AGAIN_S
+from protocol.holder.membership import HELLO_AGAIN_S
 from protocol.messages import (
     MAX_BEAT_S,
     MIN_BEAT_S,
