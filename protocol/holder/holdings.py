@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import ExpertError
+from protocol.errors import ExpertError, RoomError
 from protocol.messages import MAX_REASON, U8, Assign, AssignFailed, AssignProgress, AssignReady
 
 
@@ -36,7 +36,7 @@ class Preparer(Protocol):
     """What makes experts ready, wherever they lie."""
 
     def make_room(self, wanted: U8, in_force: U8 | None) -> None:
-        """Give up experts that are in neither of these sets (layers, experts); ExpertError if both cannot be held."""
+        """Give up experts that are in neither of these sets (layers, experts); RoomError if both cannot be held."""
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
         """Make experts of a layer ready; ExpertError if that cannot be."""
@@ -63,7 +63,7 @@ def prepare(
                 yield None
             if layer < layers - 1:
                 yield AssignProgress(placement=assign.placement, done=layer + 1, total=layers)
-    except ExpertError as error:
+    except (ExpertError, RoomError) as error:
         yield AssignFailed(placement=assign.placement, reason=str(error)[:MAX_REASON])
         return
     holdings.add(assign)
