@@ -16,13 +16,15 @@ import numpy as np
 
 import native
 from coordinator.cluster import Cluster, Seat
+from coordinator.dense_half import Rows, host_rows
 from coordinator.layer_times import LayerTime, LayerTimes
 from coordinator.plan import LOCAL, Coverage, Part, plan_layer
 from coordinator.replies import Expected, add_reply
+from coordinator.sums import LayerSums
 from expert_worker.bank import ExpertBank
 from protocol.errors import ExpertError, ProtocolError, RequestError
 from protocol.layout import ExpertLayout
-from protocol.messages import F32, I8, I32, I64, MAX_REASON, RunExperts, Sums, WorkFailed
+from protocol.messages import F32, I8, I32, MAX_REASON, RunExperts, Sums, WorkFailed
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +41,8 @@ class _Layer:
 
     step: int
     layer: int
-    rows: native.Rows
-    sums: I64
+    rows: Rows
+    sums: LayerSums
     coverage: Coverage
     awaited: dict[Seat, Part] = field(default_factory=dict)
     """What has been asked of whom, and not answered."""
@@ -67,8 +69,8 @@ class MeshExperts:
         self._no_singles = np.empty((0, layout.width), np.float32)
         self._clock = clock
 
-    def run_layer(self, step: int, layer: int, rows: native.Rows, ids: I32, weights: F32, sums: I64) -> None:
-        """Add every entry of ids and weights (rows, k) to `sums` (rows, width), which arrives zeroed.
+    def run_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
+        """Add every entry of ids and weights (rows, k) to `sums`, which arrives zeroed.
 
         RequestError, before anybody is asked, for bad ids or weights; ExpertError if the local bank cannot compute
         what nobody else did. `sums` is then of no use.
@@ -118,21 +120,22 @@ class MeshExperts:
             elif not self._send(work, part, *activations):
                 local.append(self._plan_again(part))
         for seat, part in work.awaited.items():  # not before all have been sent: the workers compute meanwhile
-            work.expected[seat] = Expected.of(*part.distinct_rows(len(work.sums)))
+            work.expected[seat] = Expected.of(*part.distinct_rows(work.rows.count))
         return local
 
     def _activations(self, work: _Layer) -> tuple[I8, F32, F32]:
         """Codes and scales, or values, of all rows: whichever form travels in this layer."""
+        rows = self._host_rows(work)
         if self._quantised[work.layer]:
-            return *work.rows.quantise(), _NO_FLOATS
-        return _NO_CODES, _NO_FLOATS, work.rows.values()
+            return *rows.quantise(), _NO_FLOATS
+        return _NO_CODES, _NO_FLOATS, rows.values()
 
     def _send(self, work: _Layer, part: Part, codes: I8, scales: F32, values: F32) -> bool:
         seat = self._cluster.seat(part.holder)
         if seat is None:
             return False
-        rows, index = part.distinct_rows(len(work.sums))
-        if len(rows) < len(work.sums):  # only what this worker needs
+        rows, index = part.distinct_rows(work.rows.count)
+        if len(rows) < work.rows.count:  # only what this worker needs
             codes, scales = (codes[rows], scales[rows]) if len(codes) else (codes, scales)
             values = values[rows] if len(values) else values
         members = self._cluster.members
@@ -166,10 +169,14 @@ class MeshExperts:
         """The local bank adds its part straight to the sums."""
         _cover(work, part)
         began = self._clock()
-        slots = -1 - part.row
-        self._bank.run(work.layer, work.rows, part.expert, part.row, part.weight, slots, self._no_singles, work.sums)
+        rows, slots, sums = self._host_rows(work), -1 - part.row, work.sums.to_host()
+        self._bank.run(work.layer, rows, part.expert, part.row, part.weight, slots, self._no_singles, sums)
         work.local_s += self._clock() - began
         self._cluster.counters.local_entries += len(part)
+
+    def _host_rows(self, work: _Layer) -> native.Rows:
+        """All rows in the form that travels in this layer."""
+        return host_rows(work.rows, self._quantised[work.layer])
 
     # --- gathering --------------------------------------------------------------------------------------------
 
@@ -205,7 +212,7 @@ class MeshExperts:
     def _add(self, work: _Layer, seat: Seat, part: Part, reply: Sums) -> bool:
         """Add a good answer to the sums; a bad one is counted and dropped."""
         try:
-            add_reply(reply, work.expected[seat], work.sums)
+            add_reply(reply, work.expected[seat], work.sums.to_host())
         except ProtocolError as error:
             self._cluster.counters.dropped += 1
             self._cluster.strike(seat, f"a wrong answer for layer {work.layer}: {error}")

@@ -17,6 +17,7 @@ from scripted_mesh import LIMITS, Clock, ScriptedSocket
 
 import native
 from coordinator.cluster import Cluster
+from coordinator.dense import DenseModel
 from coordinator.dispatch import MeshExperts
 from coordinator.engine import Chunk, Engine, RowError
 from coordinator.hello import Terms
@@ -29,6 +30,7 @@ from protocol.codec import encode
 from protocol.errors import ExpertError
 from protocol.messages import (
     F32,
+    MAX_ROWS,
     PROTOCOL,
     AskStatus,
     Cancel,
@@ -145,7 +147,7 @@ def desk_for(path: Path, *, chunk: int = 64, workers: int = 0) -> Iterator[Desk]
         pool = native.Pool(1)
         with ExpertBank(model, pool) as bank:
             experts = MeshExperts(cluster, bank, model.layout)
-            engine = Engine(model, experts, pool, kv="f32")
+            engine = Engine(model, experts, DenseModel(model, pool, MAX_ROWS, "f32"))
             service = Service(cluster, engine, experts, chunk=chunk, threads=1, clock=clock)
             yield Desk(service, cluster, control, engine)
             engine.close()

@@ -20,6 +20,7 @@ from coordinator.deadlines import CallLimits
 from coordinator.dispatch import ATTEND_S, MeshExperts
 from coordinator.hello import Terms
 from coordinator.members import Members
+from coordinator.sums import LayerSums
 from protocol.codec import encode
 from protocol.errors import ExpertError
 from protocol.messages import (
@@ -272,7 +273,7 @@ class ScriptedMesh:
         sums = np.zeros((len(ids), WIDTH), np.int64)
         self.steps += 1
         self.clock.now += 2 * ATTEND_S
-        self.experts.run_layer(self.steps, layer, native.Rows(values), ids, weights, sums)
+        self.experts.run_layer(self.steps, layer, native.Rows(values), ids, weights, LayerSums(host=sums))
         return sums
 
     def _wait(self, timeout_s: float) -> list[ScriptedSocket]:
