@@ -169,7 +169,7 @@ class Members:
             return []
         member.failed = reason
         self.active = self.active.without(member.serial)
-        log.warning("worker %s gets no more work: %s", member.name, reason)
+        log.warning("%s %s gets no more work: %s", member.hello.role, member.name, reason)
         return self._retarget()
 
     def tick(self, now: float) -> Instructions:
@@ -233,7 +233,7 @@ class Members:
         self._members[member.serial] = member
         self._by_control[peer] = member
         threads = counted(hello.threads, "thread")
-        log.info("worker %s joined: %s, %s, %s", hello.name, where(hello), hello.isa, threads)
+        log.info("%s %s joined: %s, %s, %s", hello.role, hello.name, where(hello), hello.isa, threads)
         return [*done, to(peer, self._welcome(member.token))]
 
     def _end(self, member: Member, reason: str) -> Instructions:
@@ -246,7 +246,7 @@ class Members:
         while len(self.gone) >= MAX_GONE:
             del self.gone[next(iter(self.gone))]
         self.gone[member.name] = (member, reason)
-        log.warning("worker %s is gone: %s", member.name, reason)
+        log.warning("%s %s is gone: %s", member.hello.role, member.name, reason)
         done: Instructions = [Lost(member=member, reason=reason)]
         claim = self._claims.pop(member.name, None)
         if claim is not None:

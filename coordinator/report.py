@@ -49,6 +49,7 @@ def _worker(member: Member, state: str, experts: int, counters: Counters, now: f
     tally, beat = counters.workers.get(member.name, Tally()), member.beat
     facts: dict[str, Any] = {
         "name": member.name,
+        "role": member.hello.role,
         "pid": member.hello.pid,
         "host": member.hello.host,
         "isa": member.hello.isa,

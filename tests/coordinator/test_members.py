@@ -63,6 +63,7 @@ def hello(name: str, incarnation: str = "a", **change: Any) -> Hello:
         "geometry": dict(TERMS.geometry),
         "isa": "scalar",
         "threads": 1,
+        "room": -1,
     }
     return Hello(**(facts | change))
 
@@ -139,6 +140,16 @@ def test_placement_waits_for_the_expected_workers() -> None:
     assert for_first.placement == for_second.placement == 1
     np.testing.assert_array_equal(for_first.held + for_second.held, np.ones((3, 8)))
     assert (mesh.active.owner == LOCAL).all()
+
+
+def test_a_peer_is_a_member_like_a_worker() -> None:
+    mesh = members(expected=1)
+    peer = b"gpu-control"
+    (welcome,) = told(mesh.hello(peer, hello("gpu", role="peer", room=10**9)), Welcome, peer)
+    assert [one.held.shape for one in told(mesh.open_work(b"gpu-work", OpenWork(token=welcome.token)), Assign)] == [
+        (3, 8)
+    ]
+    assert not mesh.is_client(peer)
 
 
 def test_the_switch_happens_when_every_member_is_ready_and_not_before() -> None:

@@ -110,6 +110,7 @@ def _hello() -> Hello:
         geometry={},
         isa="",
         threads=0,
+        room=0,
     )
 
 

@@ -206,6 +206,7 @@ class Worker:
             geometry=dict(TERMS.geometry),
             isa="scalar",
             threads=1,
+            room=-1,
         )
         self.say_control(hello)
 
