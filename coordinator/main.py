@@ -36,6 +36,7 @@ from coordinator.engine import Engine
 from coordinator.hello import Terms
 from coordinator.kv import KV_TYPES
 from coordinator.members import Members
+from coordinator.placement import Stock
 from coordinator.service import Service
 from coordinator.wording import counted
 from expert_worker.bank import ExpertBank
@@ -115,7 +116,9 @@ def _run(options: argparse.Namespace) -> None:
             work=work.endpoint,
             beat_s=options.beat_s,
         )
-        members = Members(terms, expected=options.workers, fresh_token=lambda: secrets.token_hex(16))
+        members = Members(
+            terms, Stock.of(model.layout), expected=options.workers, fresh_token=lambda: secrets.token_hex(16)
+        )
         floor_s = options.call_floor_ms / 1000
         cluster = Cluster(
             control,

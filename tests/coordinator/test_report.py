@@ -8,6 +8,7 @@ from message_examples import beat, hello
 
 from coordinator.hello import MAX_NAME, Terms
 from coordinator.members import MAX_GONE, MAX_MEMBERS, Members
+from coordinator.placement import Stock
 from coordinator.report import mesh_report
 from coordinator.tallies import Counters, Tally
 from protocol.codec import MAX_HEADER_BYTES, encode
@@ -42,7 +43,7 @@ def _join(members: Members, number: int) -> bytes:
 
 def test_the_longest_report_fits_a_header() -> None:
     numbers = itertools.count()
-    members = Members(TERMS, expected=1, fresh_token=lambda: str(next(numbers)))
+    members = Members(TERMS, Stock(slot_bytes=(1,), experts=1), expected=1, fresh_token=lambda: str(next(numbers)))
     for number in range(MAX_GONE):
         members.from_worker(_join(members, number), Stopped(), 0.0)
     for number in range(MAX_GONE, MAX_GONE + MAX_MEMBERS):

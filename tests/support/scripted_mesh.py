@@ -20,6 +20,7 @@ from coordinator.deadlines import CallLimits
 from coordinator.dispatch import ATTEND_S, MeshExperts
 from coordinator.hello import Terms
 from coordinator.members import Members
+from coordinator.placement import Stock
 from coordinator.sums import LayerSums
 from protocol.codec import encode
 from protocol.errors import ExpertError
@@ -47,6 +48,8 @@ TERMS = Terms(
     geometry={"layers": LAYERS, "dense_layers": 0, "experts": EXPERTS, "width": WIDTH, "expert_width": 32},
     work="ipc://@work",
 )
+
+STOCK = Stock(slot_bytes=(1,) * LAYERS, experts=EXPERTS)
 
 LIMITS = CallLimits(floor_s=0.3, first_s=1.0)
 
@@ -251,7 +254,7 @@ class ScriptedMesh:
         self.control = ScriptedSocket()
         self.work = ScriptedSocket()
         self.bank = Bank()
-        self.members = Members(TERMS, expected=workers, fresh_token=lambda: f"token-{next(numbers)}")
+        self.members = Members(TERMS, STOCK, expected=workers, fresh_token=lambda: f"token-{next(numbers)}")
         self.waits: list[Callable[[], None]] = []
         """What happens during the next waits, one each."""
         self.cluster = Cluster(self.control, self.work, self.members, wait=self._wait, limits=LIMITS, clock=self.clock)
