@@ -215,7 +215,6 @@ def test_what_the_coordinators_slots_hold_is_never_assigned_to_anybody() -> None
     [assign] = told(mesh.open_work(b"a-work", OpenWork(token="token")), Assign)
     np.testing.assert_array_equal(assign.held, 1 - own)
     make_ready(mesh)
-    assert mesh.switch()
     mesh.unroutable(b"a")
     np.testing.assert_array_equal(mesh.active.held(DEVICE), own)
     np.testing.assert_array_equal(mesh.active.held(LOCAL), 1 - own)
@@ -231,7 +230,6 @@ def test_a_member_gets_no_more_than_it_has_room_for_and_who_gets_nothing_is_ther
         done = mesh.open_work(b"work-" + name.encode(), OpenWork(token=member.token))
     assert [int(assign.held.sum()) for assign in told(done, Assign)] == [5, 0]
     make_ready(mesh)
-    assert mesh.switch()
     assert mesh.active.members == (0, 1)
     assert (mesh.active.owner == LOCAL).sum() == 3 * 8 - 5
     assert not told(mesh.from_worker(b"b", beat(mesh.get(1).token), 0.0), Assign)  # and nothing is left to prepare
