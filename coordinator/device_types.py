@@ -1,4 +1,4 @@
-"""What is used here of arrays and activation rows in a device's memory."""
+"""What is used of the coordinator's own slots (peer_gpu.slots), until they are there."""
 
 from __future__ import annotations
 
@@ -7,43 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-import native
+from native.cuda import Array, CudaRows, Device
 from protocol.layout import ExpertLayout
 from protocol.messages import F32, I32, U8
-
-
-class Array(Protocol):
-    """C-contiguous, in a device's memory."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> Any: ...
-    @property
-    def nbytes(self) -> int: ...
-    def __getitem__(self, rows: slice, /) -> Array: ...
-    def reshape(self, *shape: Any) -> Array: ...
-
-
-class CudaRows(Protocol):
-    """Twin of native.Rows, on a device."""
-
-    @property
-    def count(self) -> int: ...
-    @property
-    def columns(self) -> int: ...
-    def host(self, quantised: bool) -> native.Rows: ...
-
-
-class Device(Protocol):
-    """A device, as far as it is used here."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array: ...
-    def memory(self) -> tuple[int, int]: ...
 
 
 class ExpertSlots(Protocol):

@@ -13,9 +13,10 @@ import numpy as np
 import native
 from coordinator.dense import DenseModel
 from coordinator.dense_half import DenseHalf
-from coordinator.device_types import Device, ExpertSlots
+from coordinator.device_types import ExpertSlots
 from coordinator.placement import Stock, own_share
 from coordinator.wording import counted
+from native import cuda
 from protocol.errors import ConfigError, ExpertError
 from protocol.messages import U8
 from protocol.model import Model
@@ -78,7 +79,6 @@ def opened(
 
 def _on_gpu(name: str, vram_gib: float | None, model: Model, stack: ExitStack, max_rows: int, kv: str) -> Devices:
     from coordinator.dense_cuda import CudaDense  # only for those who have such a device
-    from native import cuda
     from peer_gpu.slots import ExpertSlots as Slots
 
     try:
@@ -98,7 +98,7 @@ def _on_gpu(name: str, vram_gib: float | None, model: Model, stack: ExitStack, m
     return Devices(name=name, dense=dense, slots=slots, own=own)
 
 
-def slots_limit(vram_gib: float | None, wanted: int, device: Device) -> int:
+def slots_limit(vram_gib: float | None, wanted: int, device: cuda.Device) -> int:
     """Bytes that experts may take of a device that has the dense weights already, `wanted` at most.
 
     Unless told how much, a tenth of the device is left for caches. ConfigError if so much is not free.

@@ -10,7 +10,7 @@ from coordinator.config import DEVICES, MAX_VRAM_GIB, is_device
 from protocol.errors import ConfigError
 
 
-class _Device(click.ParamType[str]):
+class _Device(click.types.StringParamType):
     """A device's name."""
 
     name = "cpu|cuda:N"
@@ -21,22 +21,23 @@ class _Device(click.ParamType[str]):
         return str(value)
 
 
-class _Vram(click.ParamType[float | str]):
+class _Vram(click.types.StringParamType):
     """GiB, or "auto"."""
 
     name = "auto|number"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        if value == "auto":
-            return "auto"
-        try:
-            number = float(value)
-        except ValueError:
-            number = -1.0
-        if not 0 <= number <= MAX_VRAM_GIB:  # which NaN is not, either
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value != "auto" and not _is_gib(value):
             expected = f"auto or a number from 0 to {MAX_VRAM_GIB}"
             raise ConfigError(f"--vram-gib is {value or 'empty'}, expected {expected}")
-        return number
+        return str(value)
+
+
+def _is_gib(text: str) -> bool:
+    try:
+        return 0 <= float(text) <= MAX_VRAM_GIB  # which NaN is not
+    except ValueError:
+        return False
 
 
 DEVICE = click.option("--device", type=_Device(), help="Where attention, router and head are computed.  [default: cpu]")
@@ -45,8 +46,8 @@ VRAM_GIB = click.option(
 )
 
 
-def settled(device: str | None, vram_gib: float | str | None) -> tuple[str, float | None]:
+def settled(device: str | None, vram_gib: str | None) -> tuple[str, float | None]:
     """Both options as CoordinatorConfig has them. ConfigError for memory of no device."""
     if vram_gib is not None and device in (None, "cpu"):
         raise ConfigError("--vram-gib is memory of a GPU: it needs --device cuda:0, or another")
-    return device or "cpu", None if vram_gib in (None, "auto") else float(vram_gib)
+    return device or "cpu", None if vram_gib is None or vram_gib == "auto" else float(vram_gib)

@@ -33,7 +33,7 @@ def command(
     ids: str,
     threads: int | None,
     device: str | None,
-    vram_gib: float | str | None,
+    vram_gib: str | None,
     **options: Any,
 ) -> None:
     """Write the fp32 logits of every position, (ids, vocabulary), as a NumPy file."""
