@@ -9,6 +9,7 @@ import numpy as np
 
 from coordinator.member import Member
 from coordinator.members import Members
+from coordinator.plan import DEVICE
 from coordinator.tallies import Counters, Tally
 
 
@@ -25,7 +26,9 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
     ]
     return {
         "placement": members.active.version,
+        "device_experts": int(np.count_nonzero(members.active.owner == DEVICE)),
         "local_entries": counters.local_entries,
+        "device_entries": counters.device_entries,
         "replans": counters.replans,
         "late_replies": counters.late_replies,
         "dropped": counters.dropped,

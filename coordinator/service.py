@@ -51,14 +51,16 @@ class Service:
         *,
         chunk: int,
         threads: int,
+        device: str = "cpu",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`chunk` is how many rows a window has at most."""
+        """`chunk` is how many rows a window has at most; `threads` and `device` are told in reports."""
         self._cluster = cluster
         self._engine = engine
         self._experts = experts
         self._chunk = chunk
         self._threads = threads
+        self._device = device
         self._clock = clock
         self._requests: dict[tuple[bytes, str], Request] = {}
         self._next_key = 0
@@ -66,9 +68,7 @@ class Service:
 
     def turn(self) -> None:
         """Hear everybody, then compute one step, or wait a moment if there is nothing to compute."""
-        self._cluster.attend()
-        self._hear_clients()
-        self._cluster.members.switch()
+        self.attend()
         self._was_ready = self._was_ready or self._cluster.members.ready
         if self._cluster.closing:
             return
@@ -76,6 +76,12 @@ class Service:
             self._step()
         else:
             self._cluster.wait(IDLE_S)
+
+    def attend(self) -> None:
+        """Hear everybody, and compute nothing. Never waits."""
+        self._cluster.attend()
+        self._hear_clients()
+        self._cluster.members.switch()
 
     @property
     def ready(self) -> bool:
@@ -97,6 +103,7 @@ class Service:
             "state": state,
             "isa": native.isa(),
             "threads": self._threads,
+            "device": self._device,
             "step": self._engine.steps,
             "requests": len(self._requests),
             "reading": [[one.prompt_done, one.prompt_tokens] for one in self._requests.values() if not one.generated],

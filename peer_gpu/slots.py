@@ -51,7 +51,7 @@ class ExpertSlots:
         """Bytes of the experts that are there, or on their way."""
         self.held: U8 = np.zeros((len(layout.layers), layout.experts), np.uint8)
         """(layers, experts): 1 where the expert can be run. Replaced, never changed."""
-        self._device = device
+        self.device = device
         self._data = {file.path.name: file.file.data for file in model.files.files}
         self._watched = WatchedFiles(file.file for file in model.files.files)
         self._sizes = np.array([0 if layer is None else layer.slot_bytes for layer in layout.layers], np.int64)
@@ -73,7 +73,7 @@ class ExpertSlots:
         if (missing := self.bytes_of(needed) - self.limit) > 0:
             raise RoomError(
                 f"{self.bytes_of(wanted)} bytes of experts, and those in force until then, take {missing} bytes more "
-                f"than the {self.limit} that there are on {self._device.name}"
+                f"than the {self.limit} that there are on {self.device.name}"
             )
         self.keep(needed)
 
@@ -82,12 +82,12 @@ class ExpertSlots:
         gone = [(int(layer), int(expert)) for layer, expert in np.argwhere(self.held > held)]
         if not gone:
             return
-        self._device.use()
+        self.device.use()
         with self._lock:
             self.held = np.minimum(self.held, held)
             for layer, expert in gone:
                 self._tables[layer].evict(expert)
-        self._device.finish()  # calls that were launched before may read them until now
+        self.device.finish()  # calls that were launched before may read them until now
         for place in gone:
             self.used -= self._slots.pop(place).nbytes
 
@@ -105,9 +105,9 @@ class ExpertSlots:
         if not missing:
             return
         self._check_room(layer, missing)
-        self._device.use()
+        self.device.use()
         slots = {expert: self._filled(layer, expert) for expert in missing}
-        self._device.finish()
+        self.device.finish()
         table, held = self._tables[layer], self.held.copy()
         held[layer, missing] = 1
         with self._lock:
@@ -130,13 +130,13 @@ class ExpertSlots:
 
     def _table(self, layer: LayerExperts) -> cuda.ExpertTable:
         gate, up, down = (int(role.type) for role in layer.roles)
-        return cuda.ExpertTable(self._device, gate, up, down, self.layout.experts)
+        return cuda.ExpertTable(self.device, gate, up, down, self.layout.experts)
 
     def _check_room(self, layer: int, missing: list[int]) -> None:
         size, free = int(self._sizes[layer]), self.limit - self.used
         if size * len(missing) > free:
             first = missing[max(0, free // size)]
-            reason = f"no room for its {size} bytes: {self.used} of {self.limit} are used on {self._device.name}"
+            reason = f"no room for its {size} bytes: {self.used} of {self.limit} are used on {self.device.name}"
             raise ExpertError(layer, first, reason)
 
     def _filled(self, layer: int, expert: int) -> cuda.Array:
@@ -150,10 +150,10 @@ class ExpertSlots:
             start += slot_size(role.expert_bytes)
         self._watched.check({role.file for role in roles}, layer, np.array([expert]))
         try:
-            slot = self._device.empty(staged.shape, np.uint8)
+            slot = self.device.empty(staged.shape, np.uint8)
         except cuda.DeviceError as error:
             raise ExpertError(layer, expert, str(error)) from None
-        self._device.upload(staged, slot)
+        self.device.upload(staged, slot)
         return slot
 
     def _matrices(self, layer: int, slot: cuda.Array) -> tuple[cuda.Array, cuda.Array, cuda.Array]:
@@ -172,7 +172,7 @@ class ExpertSlots:
         """
         host = rows_of(self.layout, layer, codes, scales, values)
         try:
-            return cuda.CudaRows.uploaded(self._device, host, layer_of(self.layout, layer).quantised_input)
+            return cuda.CudaRows.uploaded(self.device, host, layer_of(self.layout, layer).quantised_input)
         except cuda.DeviceError as error:
             raise ExpertError(layer, -1, str(error)) from None
 
@@ -196,7 +196,7 @@ class ExpertSlots:
         with self._lock:
             missing = entry_expert[self.held[layer][entry_expert] == 0]
             if len(missing):
-                raise ExpertError(layer, int(missing[0]), f"not held on {self._device.name}")
+                raise ExpertError(layer, int(missing[0]), f"not held on {self.device.name}")
             try:
                 self._network.run(
                     self._tables[layer], rows, entry_expert, entry_row, entry_weight, entry_slot, singles, sums
