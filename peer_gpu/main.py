@@ -76,9 +76,9 @@ def _gib(text: str) -> float | None:
     if text == "auto":
         return None
     with suppress(ValueError):
-        if 0 < (gib := float(text)) < float("inf"):
+        if 0 <= (gib := float(text)) < float("inf"):
             return gib
-    raise argparse.ArgumentTypeError(f"{text} found, auto or a number above 0 expected")
+    raise argparse.ArgumentTypeError(f"{text} found, auto or a number from 0 expected")
 
 
 if __name__ == "__main__":

@@ -67,7 +67,10 @@ class PlainView:
 
     def __enter__(self) -> PlainView:
         workers = sum(group.count for group in self._config.workers)
-        self.tell(f"starting a coordinator at {self._config.coordinator.listen} and {counted(workers, 'worker')}")
+        others = counted(workers, "worker")
+        if self._config.peers:
+            others = f"{others} and {counted(len(self._config.peers), 'peer')}"
+        self.tell(f"starting a coordinator at {self._config.coordinator.listen} and {others}")
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -121,11 +121,11 @@ CANNOT_START = [
         "emulated_peer",
         "error: device cuda:0: 1.5 GiB of experts were asked for, 1.00 of its 1.00 GiB are free",
     ),
-    (["--vram-gib", "0"], "emulated_peer", "peer_gpu: error: argument --vram-gib: 0 found, auto or a number above 0 "),
+    (["--vram-gib", "-1"], "emulated_peer", "peer_gpu: error: argument --vram-gib: -1 found, auto or a number from 0 "),
     (
         ["--vram-gib", "x"],
         "emulated_peer",
-        "peer_gpu: error: argument --vram-gib: x found, auto or a number above 0 expected",
+        "peer_gpu: error: argument --vram-gib: x found, auto or a number from 0 expected",
     ),
     (["--device", "cpu"], "peer_gpu.main", "error: device 'cpu': a GPU is expected, such as cuda:0; workers are what "),
     (["--device", "gpu0"], "peer_gpu.main", "error: device 'gpu0': "),
