@@ -68,14 +68,17 @@ class ExpertSlots:
         return int(held.sum(axis=1, dtype=np.int64) @ self._sizes)
 
     def make_room(self, wanted: U8, in_force: U8 | None) -> None:
-        """Evict what is in neither of these sets (layers, experts). RoomError if both together exceed the limit."""
-        needed: U8 = wanted if in_force is None else wanted | in_force
-        if (missing := self.bytes_of(needed) - self.limit) > 0:
+        """Evict what is in neither of these sets (layers, experts), and what is not `wanted` if both do not fit.
+
+        RoomError if `wanted` alone does not: then nothing is evicted.
+        """
+        if (missing := self.bytes_of(wanted) - self.limit) > 0:
             raise RoomError(
-                f"{self.bytes_of(wanted)} bytes of experts, and those in force until then, take {missing} bytes more "
-                f"than the {self.limit} that there are on {self.device.name}"
+                f"{self.bytes_of(wanted)} bytes of experts are {missing} more than the {self.limit} that there is "
+                f"room for on {self.device.name}"
             )
-        self.keep(needed)
+        both: U8 = wanted if in_force is None else wanted | (in_force & self.held)
+        self.keep(both if self.bytes_of(both) <= self.limit else wanted)
 
     def keep(self, held: U8) -> None:
         """Evict whatever is not in `held` (layers, experts)."""

@@ -182,15 +182,23 @@ def test_the_set_in_force_is_kept_beside_the_new_one_if_there_is_room(model: Mod
         slots.make_room(after, before)
         np.testing.assert_array_equal(slots.held, before)
         slots.prepare(1, [3])
-        slots.limit -= 1
-        reason = (
-            f"{2 * each} bytes of experts, and those in force until then, take 1 bytes more than the {3 * each - 1} "
-        )
-        with pytest.raises(RoomError, match=reason):
-            slots.make_room(after, before)
-        np.testing.assert_array_equal(slots.held, before | after)
         slots.make_room(after, None)
         np.testing.assert_array_equal(slots.held, after)
+
+
+def test_without_room_for_both_what_the_new_set_has_is_kept(model: Model, device: EmulatedDevice) -> None:
+    each = size(model)
+    with ExpertSlots(device, model, 2 * each) as slots:
+        slots.prepare(0, [0, 1])
+        in_force = slots.held
+        slots.make_room(held((0, 1), (1, 3)), in_force)
+        np.testing.assert_array_equal(slots.held, held((0, 1)))
+        slots.make_room(held((1, 2)), in_force)  # of which only one is left, and the coordinator knows
+        np.testing.assert_array_equal(slots.held, held((0, 1)))
+        reason = f"^{3 * each} bytes of experts are {each} more than the {2 * each} that there is room for on cuda:0$"
+        with pytest.raises(RoomError, match=reason):
+            slots.make_room(held((1, 1), (1, 2), (1, 3)), None)
+        np.testing.assert_array_equal(slots.held, held((0, 1)))
 
 
 @pytest.mark.parametrize(
