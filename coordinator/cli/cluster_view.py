@@ -67,10 +67,10 @@ class PlainView:
 
     def __enter__(self) -> PlainView:
         workers = sum(group.count for group in self._config.workers)
-        others = counted(workers, "worker")
+        started = [f"a coordinator at {self._config.coordinator.listen}", counted(workers, "worker")]
         if self._config.peers:
-            others = f"{others} and {counted(len(self._config.peers), 'peer')}"
-        self.tell(f"starting a coordinator at {self._config.coordinator.listen} and {others}")
+            started.append(counted(len(self._config.peers), "peer"))
+        self.tell(f"starting {', '.join(started[:-1])} and {started[-1]}")
         return self
 
     def __exit__(self, *error: object) -> None:

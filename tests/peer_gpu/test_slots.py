@@ -17,6 +17,7 @@ from open_bank import activations, open_bank
 
 import native
 from native import cuda
+from peer_gpu import slots as slots_module
 from peer_gpu.runner import SlotRunner
 from peer_gpu.slots import GIB, RESERVE, ExpertSlots, room_on
 from protocol.errors import ConfigError, ExpertError, RoomError
@@ -159,6 +160,25 @@ def test_room_is_counted_in_slots_and_never_exceeded(model: Model, device: Emula
         slots.prepare(1, [0, 2])
         np.testing.assert_array_equal(slots.held, held((0, 2), (1, 0), (1, 2)))
     assert slots.used == 0
+
+
+def test_memory_is_taken_in_pieces_that_are_larger_than_a_slot(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counting(EmulatedDevice):
+        def empty(self, shape: tuple[int, ...], dtype: Any) -> cuda.Array:
+            if dtype == np.uint8:
+                taken.append(shape[0])
+            return super().empty(shape, dtype)
+
+    taken: list[int] = []
+    each = size(model)
+    monkeypatch.setattr(slots_module, "TOGETHER", 3 * each)
+    with ExpertSlots(Counting(), model, 7 * each) as slots:
+        for layer, experts in ((0, [0, 1]), (0, [2]), (0, [3]), (1, [0, 1, 2])):
+            slots.prepare(layer, experts)
+        slots.keep(held((0, 0)))
+        slots.prepare(1, [0])
+    pieces = [3, 1, 1, 1, 3, 1, 1, 1, 1, 1, 1]  # the last piece is what the limit leaves, and no larger than a slot
+    assert taken == [each * count for count in pieces]
 
 
 def test_a_device_that_is_full_before_the_limit_says_so(model: Model) -> None:
