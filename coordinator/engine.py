@@ -18,9 +18,9 @@ from coordinator.dense_half import DenseHalf, Rows
 from coordinator.sequence import TokenSequence
 from coordinator.sums import LayerSums
 from coordinator.window import Chunk, Window, check_prompt
-from expert_worker.bank import WatchedFiles
 from native import cuda
 from protocol.errors import ChangedExpertError, RequestError
+from protocol.holder.watched_files import WatchedFiles
 from protocol.layout import dense_tensors
 from protocol.messages import F32, I32
 from protocol.model import Model
