@@ -71,6 +71,7 @@ class Client:
             geometry=dict(geometry or {}),
             isa="",
             threads=0,
+            room=0,
         )
         self._socket = Dialled(endpoint)
         self._asked = self._told = 0  # AskStatus that were sent, Status that came: in the same order

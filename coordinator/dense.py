@@ -11,7 +11,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 import native
+from coordinator.dense_half import Cache
+from coordinator.kv import check_kv, no_room
 from coordinator.rope import rotation
+from coordinator.sums import LayerSums
 from coordinator.weights import DenseWeights
 from coordinator.window import Window
 from protocol.geometry import Geometry
@@ -52,45 +55,54 @@ class Activations:
         return Activations(**{each.name: getattr(self, each.name)[:rows] for each in fields(self)})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Step:
-    """What all layers of one step share."""
-
-    window: Window
-    caches: list[native.KvCache]
-    cos: F32  # (rows, head_dim / 2)
-    sin: F32  # (rows, head_dim / 2)
-    buffers: Activations
-
-    def zeroed_sums(self) -> I64:
-        """Where the weighted experts of the next layer are added up, (rows, width)."""
-        self.buffers.sums.fill(0)
-        return self.buffers.sums
-
-
 class DenseModel:
-    """The dense weights at work. Not for two threads at once: the buffers are shared by all steps."""
+    """The dense weights at work on the CPU (a `DenseHalf`). The buffers are shared by all steps: one at a time."""
 
-    def __init__(self, model: Model, pool: native.Pool, max_rows: int) -> None:
-        """ModelError if the model lacks a dense tensor, or one has another shape or a type that no kernel runs."""
-        geometry = self._geometry = model.geometry
-        self._pool = pool
-        self._weights = DenseWeights.of(model)
-        self._rotation = rotation(geometry.rotary, geometry.head_dim)
-        self._buffers = Activations.of(geometry, max_rows)
+    def __init__(self, model: Model, pool: native.Pool, max_rows: int, kv: str) -> None:
+        """`kv` is one of KV_TYPES; no step has more than `max_rows` rows. `model` stays open.
+
+        ModelError if it lacks a dense tensor, or one has another shape or a type that no kernel runs.
+        """
+        check_kv(kv)
+        self.geometry = model.geometry
+        self.pool = pool
+        self.weights = DenseWeights.of(model)
+        self.rotation = rotation(model.geometry.rotary, model.geometry.head_dim)
+        self._buffers = Activations.of(model.geometry, max_rows)
+        self._kv = kv
+
+    def new_cache(self, positions: int) -> native.KvCache:
+        """Memory is taken as it is used. RequestError if there cannot be so much."""
+        geometry = self.geometry
+        try:
+            return native.KvCache(geometry.layers, positions, geometry.kv_heads, geometry.head_dim, self._kv)
+        except (MemoryError, ValueError) as error:
+            raise no_room(positions, geometry, self._kv) from error
 
     def begin(self, window: Window) -> Step:
         """Embed the window's ids and look up their rotations."""
-        buffers = self._buffers.first(window.rows)
-        buffers.x[:] = self._weights.embedding.dequantise(0, window.ids)
-        cos, sin = native.rope_table(window.row_position, self._rotation.frequencies, self._rotation.magnitude)
-        caches = [chunk.sequence.cache for chunk in window.chunks]
-        return Step(window=window, caches=caches, cos=cos, sin=sin, buffers=buffers)
+        return Step(self, window, self._buffers.first(window.rows))
 
-    def attend(self, layer: int, step: Step) -> None:
+
+class Step:
+    """One step on the CPU (a `DenseStep`)."""
+
+    def __init__(self, model: DenseModel, window: Window, buffers: Activations) -> None:
+        """`buffers` are cut to the window's rows."""
+        self._pool, self._weights, self._geometry = model.pool, model.weights, model.geometry
+        self._window = window
+        self.buffers = buffers
+        buffers.x[:] = model.weights.embedding.dequantise(0, window.ids)
+        rotation = model.rotation
+        self._cos, self._sin = native.rope_table(window.row_position, rotation.frequencies, rotation.magnitude)
+        self._caches = [_native(chunk.sequence.cache) for chunk in window.chunks]
+        buffers.sums.fill(0)  # the step before may have ended between two layers
+        self.sums = LayerSums(host=buffers.sums)
+        """Where the next layer's experts are added up, (rows, width)."""
+
+    def attend(self, layer: int) -> None:
         """x += attention of x; keys and values of the rows are stored. NonFiniteError(row)."""
-        weights, buffers, geometry = self._weights.layers[layer], step.buffers, self._geometry
-        eps = geometry.norm_eps
+        weights, buffers, window, eps = self._weights.layers[layer], self.buffers, self._window, self._geometry.norm_eps
         native.rms_norm(buffers.x, weights.attention_norm, eps, buffers.normed)
         rows = native.Rows(buffers.normed)  # quantised once, for three matrices
         self._multiply(weights.query, rows, buffers.query)
@@ -98,34 +110,35 @@ class DenseModel:
         self._multiply(weights.value, rows, buffers.value)
         for heads, norm in ((buffers.query, weights.query_norm), (buffers.key, weights.key_norm)):
             native.rms_norm(heads, norm, eps, heads)
-            native.rope(heads, step.cos, step.sin)
-        for chunk, part in step.window.parts():
-            sequence = chunk.sequence
-            sequence.cache.store(layer, sequence.position, buffers.key[part], buffers.value[part])
-        window = step.window
+            native.rope(heads, self._cos, self._sin)
+        for cache, (chunk, part) in zip(self._caches, window.parts(), strict=True):
+            cache.store(layer, chunk.sequence.position, buffers.key[part], buffers.value[part])
         native.attention(
-            self._pool, layer, buffers.query, step.caches, window.row_chunk, window.row_position, buffers.attended
+            self._pool, layer, buffers.query, self._caches, window.row_chunk, window.row_position, buffers.attended
         )
         self._multiply(weights.output, native.Rows(buffers.attended), buffers.normed)
         native.add_rows(buffers.x, buffers.normed)
 
-    def route(self, layer: int, step: Step) -> tuple[native.Rows, I32, F32]:
+    def route(self, layer: int, quantise: bool) -> tuple[native.Rows, I32, F32]:
         """What the experts take, and which of them: activation rows, ids and weights (rows, k). NonFiniteError(row)."""
-        buffers, geometry = step.buffers, self._geometry
-        rows = self._ffn_input(layer, step)
+        buffers, geometry = self.buffers, self._geometry
+        rows = self._ffn_input(layer)
         self._multiply(self._weights.routers[layer], rows, buffers.router)
         ids, shares = native.route(
             buffers.router, geometry.experts_used, geometry.normalise_weights, geometry.weight_scale
         )
+        if quantise:
+            rows.quantise()  # here, where a bad row has a name, and before anybody works on it
         return rows, ids, shares
 
-    def combine(self, step: Step) -> None:
+    def combine(self) -> None:
         """x += the layer's experts: rounded to fp32 once, however many there were."""
-        native.add_combined(step.buffers.x, step.buffers.sums)
+        native.add_combined(self.buffers.x, self.buffers.sums)
+        self.buffers.sums.fill(0)
 
-    def feed_forward(self, layer: int, step: Step) -> None:
+    def feed_forward(self, layer: int) -> None:
         """x += what a dense layer has in place of experts: one expert for all rows. NonFiniteError(row)."""
-        rows, out = self._ffn_input(layer, step), step.buffers.normed
+        rows, out = self._ffn_input(layer), self.buffers.normed
         every = np.arange(rows.count, dtype=np.int32)
         matrices, first, one = self._weights.feed_forward[layer], np.zeros_like(every), np.ones(rows.count, np.float32)
         no_sums = np.empty((0, out.shape[1]), np.int64)
@@ -134,13 +147,13 @@ class DenseModel:
         except native.EntryRangeError as error:
             reason = "the feed-forward network's output is not finite or 2**22 or more"
             raise native.NonFiniteError(reason, error.args[1]) from None
-        native.add_rows(step.buffers.x, out)
+        native.add_rows(self.buffers.x, out)
 
-    def logits(self, step: Step, rows: list[int]) -> F32:
+    def logits(self, rows: list[int]) -> F32:
         """Head of the rows named, a new array (len(rows), vocabulary). NonFiniteError(index into `rows`)."""
         if not rows:
             return np.empty((0, self._geometry.vocabulary), np.float32)
-        normed = step.buffers.x[rows]
+        normed = self.buffers.x[rows]
         native.rms_norm(normed, self._weights.output_norm, self._geometry.norm_eps, normed)
         logits = np.empty((len(rows), self._geometry.vocabulary), np.float32)
         self._multiply(self._weights.head, native.Rows(normed), logits)
@@ -149,11 +162,17 @@ class DenseModel:
             raise native.NonFiniteError("a logit is NaN or infinite", int(finite.argmin()))
         return logits
 
-    def _ffn_input(self, layer: int, step: Step) -> native.Rows:
-        buffers = step.buffers
+    def _ffn_input(self, layer: int) -> native.Rows:
+        buffers = self.buffers
         native.rms_norm(buffers.x, self._weights.layers[layer].ffn_norm, self._geometry.norm_eps, buffers.normed)
         return native.Rows(buffers.normed)
 
     def _multiply(self, weights: native.Weights, rows: native.Rows, out: F32) -> None:
         """out (rows, ...) = rows @ weights.T, whatever the other axes of `out` are."""
         native.matmul(self._pool, weights, 0, rows, out.reshape(rows.count, weights.rows))
+
+
+def _native(cache: Cache) -> native.KvCache:
+    """The cache as the kernels take it: `new_cache` makes no others."""
+    assert isinstance(cache, native.KvCache)
+    return cache

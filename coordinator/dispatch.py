@@ -1,6 +1,7 @@
-"""One layer's experts, by whoever holds them: plan, ask, compute the local share meanwhile, gather.
+"""One layer's experts, by whoever holds them: plan, ask, launch the device's share, compute the local one, gather.
 
-Every (row, expert) entry is added to the sums exactly once. A part whose worker is late, lost or answers badly is taken
+Members, the coordinator's device and its processor work at the same time. Every (row, expert) entry is added to the
+sums exactly once. A part whose worker is late, lost or answers badly is taken
 from it and computed by the local bank as a new attempt; because sums are exact integers and experts are pure functions,
 that cannot change a bit.
 """
@@ -16,13 +17,17 @@ import numpy as np
 
 import native
 from coordinator.cluster import Cluster, Seat
+from coordinator.dense_half import Rows, host_rows
+from coordinator.device_share import DeviceShare
+from coordinator.device_types import ExpertSlots
 from coordinator.layer_times import LayerTime, LayerTimes
-from coordinator.plan import LOCAL, Coverage, Part, plan_layer
+from coordinator.plan import DEVICE, LOCAL, Coverage, Part, plan_layer
 from coordinator.replies import Expected, add_reply
+from coordinator.sums import LayerSums
 from expert_worker.bank import ExpertBank
 from protocol.errors import ExpertError, ProtocolError, RequestError
 from protocol.layout import ExpertLayout
-from protocol.messages import F32, I8, I32, I64, MAX_REASON, RunExperts, Sums, WorkFailed
+from protocol.messages import F32, I8, I32, MAX_REASON, RunExperts, Sums, WorkFailed
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +44,8 @@ class _Layer:
 
     step: int
     layer: int
-    rows: native.Rows
-    sums: I64
+    rows: Rows
+    sums: LayerSums
     coverage: Coverage
     awaited: dict[Seat, Part] = field(default_factory=dict)
     """What has been asked of whom, and not answered."""
@@ -50,25 +55,34 @@ class _Layer:
     """In the local bank."""
     wait_s: float = 0.0
     """Waiting for answers."""
+    device_s: float = 0.0
+    """Waiting for the device after that."""
     busy_s: float = 0.0
     """Of the busiest worker in its kernels."""
 
 
 class MeshExperts:
-    """An `ExpertRunner` over the workers of a cluster and the coordinator's own bank."""
+    """An `ExpertRunner` over the members of a cluster and the coordinator's own slots and bank."""
 
     def __init__(
-        self, cluster: Cluster, bank: ExpertBank, layout: ExpertLayout, clock: Callable[[], float] = time.perf_counter
+        self,
+        cluster: Cluster,
+        bank: ExpertBank,
+        layout: ExpertLayout,
+        slots: ExpertSlots | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """`slots` hold what the members' placements leave to DEVICE; None if that is nothing."""
         self.times = LayerTimes()
+        self._share = None if slots is None else DeviceShare(slots)
         self._cluster = cluster
         self._bank = bank
         self._quantised = {number: layer.quantised_input for number, layer in layout.with_experts()}
         self._no_singles = np.empty((0, layout.width), np.float32)
         self._clock = clock
 
-    def run_layer(self, step: int, layer: int, rows: native.Rows, ids: I32, weights: F32, sums: I64) -> None:
-        """Add every entry of ids and weights (rows, k) to `sums` (rows, width), which arrives zeroed.
+    def run_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
+        """Add every entry of ids and weights (rows, k) to `sums`, which arrives zeroed.
 
         RequestError, before anybody is asked, for bad ids or weights; ExpertError if the local bank cannot compute
         what nobody else did. `sums` is then of no use.
@@ -81,14 +95,21 @@ class MeshExperts:
         planned = self._clock()
         work = _Layer(step=step, layer=layer, rows=rows, sums=sums, coverage=Coverage(ids.size))
         try:
-            local = self._ask(work, parts)
+            local = self._ask(work, [part for part in parts if part.holder != DEVICE])
+            if parts[0].holder == DEVICE:  # they ascend, and it is the lowest
+                self._launch(work, parts[0])
+            for seat, part in work.awaited.items():  # only now, when all others have begun
+                work.expected[seat] = Expected.of(*part.distinct_rows(rows.count))
             asked = self._clock()
             for part in local:
                 self._compute(work, part)
             self._gather(work)
+            self._settle(work)
         finally:
             for seat in work.awaited:  # left by an exception: what still comes is late
                 seat.line.give_up()
+            if self._share is not None:
+                self._share.abandon()
         if work.coverage.missing:
             raise ExpertError(layer, -1, f"{work.coverage.missing} of {ids.size} entries were computed by nobody")
         ended = self._clock()
@@ -98,41 +119,41 @@ class MeshExperts:
                 send=asked - planned,
                 local=work.local_s,
                 wait=work.wait_s,
-                take=ended - asked - work.local_s - work.wait_s,
+                device=work.device_s,
+                take=ended - asked - work.local_s - work.wait_s - work.device_s,
                 total=ended - began,
-                kernel=max(work.local_s, work.busy_s),
+                kernel=max(work.local_s, work.busy_s) + work.device_s,
             )
         )
 
     # --- asking -----------------------------------------------------------------------------------------------
 
     def _ask(self, work: _Layer, parts: list[Part]) -> list[Part]:
-        """Send one call per worker; returns the parts that are left to the local bank."""
-        if parts[-1].holder == LOCAL:  # they ascend, and it is the lowest
-            return parts
+        """Send one call per member; returns the parts that are left to the local bank."""
+        if not parts:
+            return []
         local = []
-        activations = self._activations(work)
+        activations = self._activations(work)  # fetched before the device has more to do
         for part in parts:
             if part.holder == LOCAL:
                 local.append(part)
             elif not self._send(work, part, *activations):
                 local.append(self._plan_again(part))
-        for seat, part in work.awaited.items():  # not before all have been sent: the workers compute meanwhile
-            work.expected[seat] = Expected.of(*part.distinct_rows(len(work.sums)))
         return local
 
     def _activations(self, work: _Layer) -> tuple[I8, F32, F32]:
         """Codes and scales, or values, of all rows: whichever form travels in this layer."""
+        rows = self._host_rows(work)
         if self._quantised[work.layer]:
-            return *work.rows.quantise(), _NO_FLOATS
-        return _NO_CODES, _NO_FLOATS, work.rows.values()
+            return *rows.quantise(), _NO_FLOATS
+        return _NO_CODES, _NO_FLOATS, rows.values()
 
     def _send(self, work: _Layer, part: Part, codes: I8, scales: F32, values: F32) -> bool:
         seat = self._cluster.seat(part.holder)
         if seat is None:
             return False
-        rows, index = part.distinct_rows(len(work.sums))
-        if len(rows) < len(work.sums):  # only what this worker needs
+        rows, index = part.distinct_rows(work.rows.count)
+        if len(rows) < work.rows.count:  # only what this worker needs
             codes, scales = (codes[rows], scales[rows]) if len(codes) else (codes, scales)
             values = values[rows] if len(values) else values
         members = self._cluster.members
@@ -162,14 +183,33 @@ class MeshExperts:
 
     # --- computing here ---------------------------------------------------------------------------------------
 
+    def _launch(self, work: _Layer, part: Part) -> None:
+        """The device begins with its part, and adds it to sums of its own."""
+        assert self._share is not None  # without slots nothing is placed there
+        _cover(work, part)
+        self._share.launch(work.layer, work.rows, part, work.sums)
+
+    def _settle(self, work: _Layer) -> None:
+        """Wait until the device has done its part."""
+        if self._share is None or not (entries := self._share.under_way):
+            return
+        began = self._clock()
+        self._share.settle()
+        work.device_s = self._clock() - began
+        self._cluster.counters.device_entries += entries
+
     def _compute(self, work: _Layer, part: Part) -> None:
-        """The local bank adds its part straight to the sums."""
+        """The local bank adds its part straight to the host's sums."""
         _cover(work, part)
         began = self._clock()
-        slots = -1 - part.row
-        self._bank.run(work.layer, work.rows, part.expert, part.row, part.weight, slots, self._no_singles, work.sums)
+        rows, slots, sums = self._host_rows(work), -1 - part.row, work.sums.to_host()
+        self._bank.run(work.layer, rows, part.expert, part.row, part.weight, slots, self._no_singles, sums)
         work.local_s += self._clock() - began
         self._cluster.counters.local_entries += len(part)
+
+    def _host_rows(self, work: _Layer) -> native.Rows:
+        """All rows in the form that travels in this layer."""
+        return host_rows(work.rows, self._quantised[work.layer])
 
     # --- gathering --------------------------------------------------------------------------------------------
 
@@ -205,7 +245,7 @@ class MeshExperts:
     def _add(self, work: _Layer, seat: Seat, part: Part, reply: Sums) -> bool:
         """Add a good answer to the sums; a bad one is counted and dropped."""
         try:
-            add_reply(reply, work.expected[seat], work.sums)
+            add_reply(reply, work.expected[seat], work.sums.to_host())
         except ProtocolError as error:
             self._cluster.counters.dropped += 1
             self._cluster.strike(seat, f"a wrong answer for layer {work.layer}: {error}")

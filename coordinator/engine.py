@@ -1,7 +1,7 @@
 """The step: a window of rows of several sequences through the whole model.
 
 Reading a prompt and continuing a conversation are the same step; a chunk of a prompt is more rows of one sequence.
-The engine does the dense half itself and gives the experts of each layer to an `ExpertRunner`.
+The engine gives the dense half of each layer to a `DenseHalf`, and its experts to an `ExpertRunner`.
 """
 
 from __future__ import annotations
@@ -14,29 +14,28 @@ from typing import Protocol, Self
 import numpy as np
 
 import native
-from coordinator.dense import DenseModel
+from coordinator.dense_half import DenseHalf, Rows
 from coordinator.sequence import TokenSequence
+from coordinator.sums import LayerSums
 from coordinator.window import Chunk, Window, check_prompt
 from expert_worker.bank import WatchedFiles
-from protocol.errors import ChangedExpertError, ConfigError, RequestError
+from protocol.errors import ChangedExpertError, RequestError
 from protocol.layout import dense_tensors
-from protocol.messages import F32, I32, I64, MAX_ROWS
+from protocol.messages import F32, I32
 from protocol.model import Model
 
 __all__ = ["Chunk", "Engine", "ExpertRunner", "RowError", "TokenSequence"]
-
-KV_TYPES = ("f16", "f32")
-"""What keys and values can be cached as."""
 
 
 class ExpertRunner(Protocol):
     """Whoever computes the experts: this process, or workers."""
 
-    def run_layer(self, step: int, layer: int, rows: native.Rows, ids: I32, weights: F32, sums: I64) -> None:
+    def run_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
         """Add every (row, expert) entry to `sums` exactly once, times its weight, on the fixed-point grid.
 
-        `ids` and `weights` are (rows, k), and to be checked before anybody is asked; `sums` (rows, width) arrives
-        zeroed. RequestError or ExpertError if an id is bad or the work cannot be done: the step fails.
+        `ids` and `weights` are (rows, k), and to be checked before anybody is asked; `sums` arrives zeroed, and
+        either of its arrays may be added to. RequestError or ExpertError if an id is bad or the work cannot be done:
+        the step fails.
         """
 
 
@@ -54,27 +53,15 @@ class Engine:
     A step that raises has advanced no sequence: the same chunks, or some of them, can be tried again.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        experts: ExpertRunner,
-        pool: native.Pool,
-        kv: str = "f16",
-    ) -> None:
-        """`kv` is one of KV_TYPES. `model` stays open for as long as the engine.
-
-        ModelError if the dense tensors do not fit the geometry, or have a type that no kernel runs.
-        """
-        if kv not in KV_TYPES:
-            raise ConfigError(f"the type of cached keys and values is {kv!r}, expected {' or '.join(KV_TYPES)}")
+    def __init__(self, model: Model, experts: ExpertRunner, dense: DenseHalf) -> None:
+        """`model`, of which `experts` and `dense` are the halves, stays open for as long as the engine."""
         self._geometry = model.geometry
         self._layout = model.layout
         self._experts = experts
-        self._kv = kv
-        self._dense = DenseModel(model, pool, MAX_ROWS)
+        self._dense = dense
         # Files of experts alone are watched by who computes these: workers may have copies that are whole.
-        dense = (model.files.tensor(tensor.name).file for tensor in dense_tensors(model.geometry))
-        self._watched = WatchedFiles(dict.fromkeys(dense))
+        files = (model.files.tensor(tensor.name).file for tensor in dense_tensors(model.geometry))
+        self._watched = WatchedFiles(dict.fromkeys(files))
         self.steps = 0
         """Steps begun so far: the number of the next one."""
 
@@ -91,20 +78,10 @@ class Engine:
     def new_sequence(self, prompt_ids: Sequence[int] | I32, max_tokens: int) -> TokenSequence:
         """An empty sequence with room for this prompt and its answer.
 
-        RequestError if the model has no such ids, or this machine has no room for their keys and values.
+        RequestError if the model has no such ids, or the device has no room for their keys and values.
         """
         check_prompt(prompt_ids, max_tokens, self._geometry)
-        return TokenSequence(self._cache(len(prompt_ids) + max_tokens), last_step=self.steps - 1)
-
-    def _cache(self, positions: int) -> native.KvCache:
-        geometry = self._geometry
-        try:
-            return native.KvCache(geometry.layers, positions, geometry.kv_heads, geometry.head_dim, self._kv)
-        except (MemoryError, ValueError) as error:
-            raise RequestError(
-                f"no room for the keys and values of {positions} positions: {geometry.layers} layers of "
-                f"{geometry.kv_heads} heads of {geometry.head_dim} columns in {self._kv}; fewer tokens may fit"
-            ) from error
+        return TokenSequence(self._dense.new_cache(len(prompt_ids) + max_tokens), last_step=self.steps - 1)
 
     def step(self, chunks: Sequence[Chunk], between_layers: Callable[[], None] = lambda: None) -> list[F32]:
         """Compute the chunks; their logits, each (rows wanted, vocabulary). The sequences advance by their chunks.
@@ -132,18 +109,16 @@ class Engine:
         for layer, experts in enumerate(self._layout.layers):
             between_layers()
             with _rows_named(f"layer {layer}", window, range(window.rows)):
-                self._dense.attend(layer, step)
+                step.attend(layer)
                 if experts is None:
-                    self._dense.feed_forward(layer, step)
+                    step.feed_forward(layer)
                     continue
-                rows, ids, weights = self._dense.route(layer, step)
-                if experts.quantised_input:
-                    rows.quantise()  # here, where a bad row has a name, and before anybody works on it
-            self._experts.run_layer(number, layer, rows, ids, weights, step.zeroed_sums())
-            self._dense.combine(step)
+                rows, ids, weights = step.route(layer, experts.quantised_input)
+            self._experts.run_layer(number, layer, rows, ids, weights, step.sums)
+            step.combine()
         wanted = window.wanted_rows()
         with _rows_named("the head", window, wanted):
-            return self._dense.logits(step, wanted)
+            return step.logits(wanted)
 
     def _check_files(self) -> None:
         """RequestError if a file with dense weights is not what it was: they may have been read as zeros."""

@@ -10,6 +10,9 @@ from protocol.messages import PROTOCOL, Hello
 MAX_NAME = 64
 """Characters of a name, of a process, a host or a request: it appears in tables, logs and reports."""
 
+ROLES = ("worker", "peer", "client")
+"""Who may say Hello; the first two hold experts, and are treated alike."""
+
 _FEWEST = {"name": 1, "incarnation": 1, "host": 0, "isa": 0}
 """Texts of a Hello that are kept, and how many characters each has at least."""
 
@@ -63,12 +66,14 @@ def mismatches(hello: Hello, terms: Terms) -> list[list[str]]:
     if hello.protocol != PROTOCOL:  # another protocol's fields may mean anything
         return [["protocol", str(hello.protocol), str(PROTOCOL)]]
     wrong = []
-    if hello.role not in ("worker", "client"):
-        wrong.append(["role", hello.role[:MAX_NAME], "worker or client"])
+    if hello.role not in ROLES:
+        wrong.append(["role", hello.role[:MAX_NAME], "worker, peer or client"])
     for field, fewest in _FEWEST.items():
         text = getattr(hello, field)
         if not is_name(text, fewest):
             wrong.append([field, repr(text[: MAX_NAME + 1]), f"{fewest} to {MAX_NAME} printable characters"])
+    if hello.room < -1:
+        wrong.append(["room", str(hello.room), "-1 or more"])
     makes_no_claim = hello.role == "client" and not hello.fingerprint and not hello.geometry
     return wrong if makes_no_claim else wrong + _model_mismatches(hello, terms)
 

@@ -16,11 +16,13 @@ class LayerTime(NamedTuple):
     plan: float
     """Taking in what came meanwhile, and deciding who computes what."""
     send: float
-    """Building, encoding and handing over the calls."""
+    """Building, encoding and handing over the calls, and launching what the device computes."""
     local: float
     """In the local bank, re-planned parts included."""
     wait: float
     """Waiting for answers."""
+    device: float
+    """Waiting for the device, when all else was done."""
     take: float
     """Receiving, decoding, checking and adding them."""
     total: float

@@ -1,25 +1,50 @@
-"""Every expert computed in this process: what the coordinator does while no worker holds anything."""
+"""Every expert computed in this process, on its device and CPU: there are no workers."""
 
 from __future__ import annotations
 
 import numpy as np
 
-import native
-from coordinator.plan import LOCAL, plan_layer
+from coordinator.dense_half import Rows, host_rows
+from coordinator.device_share import DeviceShare
+from coordinator.device_types import ExpertSlots
+from coordinator.placement import Stock, place
+from coordinator.plan import DEVICE, LOCAL, Part, plan_layer
+from coordinator.sums import LayerSums
 from expert_worker.bank import ExpertBank
-from protocol.messages import F32, I32, I64
+from protocol.messages import F32, I32
 
 
 class LocalExperts:
-    """An `ExpertRunner` over the coordinator's own bank."""
+    """An `ExpertRunner` over the coordinator's own bank, and its slots if it has any."""
 
-    def __init__(self, bank: ExpertBank, experts: int) -> None:
-        """`experts` is how many a layer has."""
+    def __init__(self, bank: ExpertBank, slots: ExpertSlots | None = None) -> None:
+        """What `slots` hold now is theirs for good."""
+        layout = bank.layout
+        own = np.zeros((len(layout.layers), layout.experts), np.uint8) if slots is None else slots.held
+        self._owner = place(0, Stock.of(layout), own, ()).owner
         self._bank = bank
-        self._owner = np.full(experts, LOCAL, np.int64)
+        self._share = None if slots is None else DeviceShare(slots)
+        self._quantised = {number: layer.quantised_input for number, layer in layout.with_experts()}
+        self._no_singles = np.empty((0, layout.width), np.float32)
 
-    def run_layer(self, step: int, layer: int, rows: native.Rows, ids: I32, weights: F32, sums: I64) -> None:
-        """Add every entry to `sums` (rows, width). RequestError for bad ids; ExpertError if it cannot be computed."""
-        [part] = plan_layer(layer, ids, weights, self._owner)
-        no_singles = np.empty((0, sums.shape[1]), np.float32)
-        self._bank.run(layer, rows, part.expert, part.row, part.weight, -1 - part.row, no_singles, sums)
+    def run_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
+        """Add every entry to `sums`. RequestError for bad ids; ExpertError if it cannot be computed."""
+        parts = {part.holder: part for part in plan_layer(layer, ids, weights, self._owner[layer])}
+        local, on_device = parts.get(LOCAL), parts.get(DEVICE)
+        if local is not None:
+            host_rows(rows, self._quantised[layer])  # fetched before the device has more to do
+        try:
+            if on_device is not None:
+                assert self._share is not None
+                self._share.launch(layer, rows, on_device, sums)
+            if local is not None:
+                self._compute(layer, rows, local, sums)
+            if self._share is not None:
+                self._share.settle()
+        finally:
+            if self._share is not None:
+                self._share.abandon()
+
+    def _compute(self, layer: int, rows: Rows, part: Part, sums: LayerSums) -> None:
+        own, slots = host_rows(rows, self._quantised[layer]), -1 - part.row
+        self._bank.run(layer, own, part.expert, part.row, part.weight, slots, self._no_singles, sums.to_host())

@@ -30,10 +30,13 @@ from pathlib import Path
 from coordinator.cluster import Cluster
 from coordinator.config import MAX_ALL_WORKERS, work_endpoint
 from coordinator.deadlines import CallLimits
+from coordinator.dense import DenseModel
 from coordinator.dispatch import MeshExperts
-from coordinator.engine import KV_TYPES, Engine
+from coordinator.engine import Engine
 from coordinator.hello import Terms
+from coordinator.kv import KV_TYPES
 from coordinator.members import Members
+from coordinator.placement import Stock
 from coordinator.service import Service
 from coordinator.wording import counted
 from expert_worker.bank import ExpertBank
@@ -113,7 +116,9 @@ def _run(options: argparse.Namespace) -> None:
             work=work.endpoint,
             beat_s=options.beat_s,
         )
-        members = Members(terms, expected=options.workers, fresh_token=lambda: secrets.token_hex(16))
+        members = Members(
+            terms, Stock.of(model.layout), expected=options.workers, fresh_token=lambda: secrets.token_hex(16)
+        )
         floor_s = options.call_floor_ms / 1000
         cluster = Cluster(
             control,
@@ -126,7 +131,7 @@ def _run(options: argparse.Namespace) -> None:
         pool = native.Pool(options.threads)
         bank = stack.enter_context(ExpertBank(model, pool))
         experts = MeshExperts(cluster, bank, model.layout)
-        engine = Engine(model, experts, pool, kv=options.kv)
+        engine = Engine(model, experts, DenseModel(model, pool, options.chunk, options.kv))
         stack.callback(engine.close)
         service = Service(cluster, engine, experts, chunk=options.chunk, threads=options.threads)
         gc.freeze()  # what is there now stays: collections in the step loop need not look at it

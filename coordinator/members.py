@@ -13,13 +13,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from coordinator.config import MAX_ALL_WORKERS
 from coordinator.hello import MAX_NAME, Terms, mismatches, where
 from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, Tell, to
-from coordinator.placement import Placement, empty, spread
+from coordinator.placement import Holder, Placement, Stock, place
 from coordinator.wording import counted
 from protocol.messages import (
     MAX_REASON,
+    U8,
     Assign,
     AssignFailed,
     AssignProgress,
@@ -45,11 +48,17 @@ MAX_GONE = 64
 class Members:
     """All memberships of one coordinator, the placement in force and the one being prepared."""
 
-    def __init__(self, terms: Terms, *, expected: int, fresh_token: Callable[[], str]) -> None:
-        """`expected` workers must have joined before the first placement is made; later it follows who is there."""
+    def __init__(
+        self, terms: Terms, stock: Stock, *, expected: int, fresh_token: Callable[[], str], own: U8 | None = None
+    ) -> None:
+        """`expected` workers must have joined before the first placement is made; later it follows who is there.
+
+        `own` (layers, experts) is what the coordinator's slots hold of `stock`, now and ever.
+        """
         self.terms = terms
-        geometry = terms.geometry
-        self.active = empty(geometry["layers"], geometry["experts"], geometry["dense_layers"])
+        self._stock = stock
+        self._own = np.zeros((len(stock.slot_bytes), stock.experts), np.uint8) if own is None else own
+        self.active = place(0, stock, self._own, ())
         """The placement that plans are made from."""
         self.target: Placement | None = None
         """The placement that members are getting ready for."""
@@ -169,7 +178,7 @@ class Members:
             return []
         member.failed = reason
         self.active = self.active.without(member.serial)
-        log.warning("worker %s gets no more work: %s", member.name, reason)
+        log.warning("%s %s gets no more work: %s", member.hello.role, member.name, reason)
         return self._retarget()
 
     def tick(self, now: float) -> Instructions:
@@ -233,7 +242,7 @@ class Members:
         self._members[member.serial] = member
         self._by_control[peer] = member
         threads = counted(hello.threads, "thread")
-        log.info("worker %s joined: %s, %s, %s", hello.name, where(hello), hello.isa, threads)
+        log.info("%s %s joined: %s, %s, %s", hello.role, hello.name, where(hello), hello.isa, threads)
         return [*done, to(peer, self._welcome(member.token))]
 
     def _end(self, member: Member, reason: str) -> Instructions:
@@ -246,7 +255,7 @@ class Members:
         while len(self.gone) >= MAX_GONE:
             del self.gone[next(iter(self.gone))]
         self.gone[member.name] = (member, reason)
-        log.warning("worker %s is gone: %s", member.name, reason)
+        log.warning("%s %s is gone: %s", member.hello.role, member.name, reason)
         done: Instructions = [Lost(member=member, reason=reason)]
         claim = self._claims.pop(member.name, None)
         if claim is not None:
@@ -280,14 +289,15 @@ class Members:
         if self._stopping or not self._started:
             return []
         if not able:
-            self.target = None  # the placement in force is all local by now
+            self.target = None  # in the placement in force nothing is left to members by now
             return []
         latest = self.active if self.target is None else self.target
-        if latest.members == able and latest.complete:
+        holders = [Holder(serial=serial, room=self._members[serial].hello.room) for serial in able]
+        wanted = place(self._version + 1, self._stock, self._own, holders)
+        if wanted.is_like(latest):
             return []
         self._version += 1
-        layers, experts = self.active.owner.shape
-        self.target = spread(self._version, layers, experts, able, self.active.dense_layers)
+        self.target = wanted
         return [
             to(
                 self._members[serial].control,

@@ -1,33 +1,73 @@
-"""Which member holds which expert: a value with a version, never changed, only replaced."""
+"""Which holder has which expert: a value with a version, never changed, only replaced.
+
+The coordinator's own slots come first: what they hold is settled before the first step (`own_share`). Then members
+with room for so many bytes, which are the GPUs of others, and then members that hold any number of experts where these
+lie. What nobody has room for is left to the local bank. Experts go to whoever has little room by rank, the one that is
+expected to be used most first; until uses are counted the rank is the expert's number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
-from coordinator.plan import LOCAL
+from coordinator.plan import DEVICE, LOCAL
+from protocol.layout import ExpertLayout
 from protocol.messages import I64, U8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Placement:
-    """An owner for every (layer, expert): a member's serial number, or LOCAL."""
+class Stock:
+    """The experts that are to be placed."""
 
-    version: int
-    """What Assign and RunExperts name; 0 is the empty placement everything starts from."""
-    members: tuple[int, ...]
-    """Serial numbers of those who hold something, in the order of the rotation."""
-    owner: I64
-    """(layers, experts); LOCAL throughout in a dense layer, which has no experts."""
-    dense_layers: int = 0
-    """How many of the first layers are dense."""
+    slot_bytes: tuple[int, ...]
+    """By layer: bytes that one expert takes in a device's memory; 0 in a dense layer, which has no experts."""
+    experts: int
+    """Of each layer that has any."""
+
+    @classmethod
+    def of(cls, layout: ExpertLayout) -> Self:
+        """All experts of a model."""
+        slot_bytes = tuple(0 if layer is None else layer.slot_bytes for layer in layout.layers)
+        return cls(slot_bytes=slot_bytes, experts=layout.experts)
 
     @property
-    def complete(self) -> bool:
-        """Whether nothing is left to the local bank."""
-        return not (self.owner[self.dense_layers :] == LOCAL).any()
+    def layers(self) -> tuple[int, ...]:
+        """The layers that have experts."""
+        return tuple(layer for layer, size in enumerate(self.slot_bytes) if size)
+
+    @property
+    def bytes(self) -> int:
+        """That all experts take together in a device's memory."""
+        return sum(self.slot_bytes) * self.experts
+
+    def by_rank(self) -> Iterator[tuple[int, int]]:
+        """(layer, expert): the first of every layer, then the second of every layer, so that none is left out."""
+        return ((layer, expert) for expert in range(self.experts) for layer in self.layers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A member that experts can be given to."""
+
+    serial: int
+    room: int
+    """Bytes of experts that it can hold; -1: any number of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Placement:
+    """An owner for every (layer, expert): a member's serial number, LOCAL or DEVICE."""
+
+    version: int
+    """What Assign and RunExperts name; 0 is the placement that everything starts from."""
+    members: tuple[int, ...]
+    """Serial numbers of those who were there to hold something, in the order of the rotation."""
+    owner: I64
+    """(layers, experts); LOCAL throughout in a dense layer, which has no experts."""
 
     def held(self, member: int) -> U8:
         """(layers, experts): 1 where the member holds the expert, as Assign carries it."""
@@ -43,21 +83,60 @@ class Placement:
         owner = np.where(self.owner == member, np.int64(LOCAL), self.owner)
         return replace(self, members=members, owner=owner)
 
-
-def empty(layers: int, experts: int, dense_layers: int = 0) -> Placement:
-    """Nobody holds anything: the local bank computes all of it."""
-    owner = np.full((layers, experts), LOCAL, np.int64)
-    return Placement(version=0, members=(), owner=owner, dense_layers=dense_layers)
+    def is_like(self, other: Placement) -> bool:
+        """Whether everybody holds the same in both, in whatever version."""
+        return self.members == other.members and np.array_equal(self.owner, other.owner)
 
 
-def spread(version: int, layers: int, experts: int, members: Sequence[int], dense_layers: int = 0) -> Placement:
-    """Deal each layer's experts evenly: expert e of layer l to member (e + l) % n.
+def own_share(stock: Stock, limit: int) -> U8:
+    """(layers, experts): 1 for what slots of `limit` bytes are filled with."""
+    owner = _nobodys(stock)
+    _deal(owner, stock, [Holder(serial=DEVICE, room=limit)])
+    share: U8 = (owner == DEVICE).astype(np.uint8)
+    return share
+
+
+def place(version: int, stock: Stock, own: U8, holders: Sequence[Holder]) -> Placement:
+    """Everything placed: `own` (layers, experts) in the coordinator's slots, the rest with the holders."""
+    owner = _nobodys(stock)
+    owner[own.astype(np.bool_)] = DEVICE
+    _deal(owner, stock, [holder for holder in holders if holder.room >= 0])
+    _spread(owner, stock, [holder.serial for holder in holders if holder.room < 0])
+    return Placement(version=version, members=tuple(holder.serial for holder in holders), owner=owner)
+
+
+def _nobodys(stock: Stock) -> I64:
+    return np.full((len(stock.slot_bytes), stock.experts), LOCAL, np.int64)
+
+
+def _deal(owner: I64, stock: Stock, holders: Sequence[Holder]) -> None:
+    """Give what is LOCAL to holders of limited room, by rank, while any has room: expert e of layer l to (e + l) % n.
+
+    Or to the next one that has room for it. So each layer gives every holder work.
+    """
+    room = [holder.room for holder in holders]
+    smallest = min((size for size in stock.slot_bytes if size), default=0)
+    for layer, expert in stock.by_rank():
+        if max(room, default=-1) < smallest:
+            return
+        if owner[layer, expert] != LOCAL:
+            continue
+        size = stock.slot_bytes[layer]
+        turns = ((expert + layer + turn) % len(holders) for turn in range(len(holders)))
+        chosen = next((turn for turn in turns if room[turn] >= size), None)
+        if chosen is not None:
+            room[chosen] -= size
+            owner[layer, expert] = holders[chosen].serial
+
+
+def _spread(owner: I64, stock: Stock, members: Sequence[int]) -> None:
+    """Give all that is LOCAL to members that can hold any number, evenly: the i-th of layer l to (i + l) % n.
 
     So every layer gives every member work, and those who hold one expert more are others in the next layer.
     """
     if not members:
-        return replace(empty(layers, experts, dense_layers), version=version)
-    turn = np.add.outer(np.arange(layers), np.arange(experts)) % len(members)
-    owner = np.asarray(members, np.int64)[turn]
-    owner[:dense_layers] = LOCAL
-    return Placement(version=version, members=tuple(members), owner=owner, dense_layers=dense_layers)
+        return
+    serials = np.asarray(members, np.int64)
+    for layer in stock.layers:
+        left = np.flatnonzero(owner[layer] == LOCAL)
+        owner[layer, left] = serials[(np.arange(len(left)) + layer) % len(members)]

@@ -17,6 +17,8 @@ from protocol.messages import F32, I32, I64, MAX_ENTRIES_PER_ROW, MAX_ROWS
 
 LOCAL = -1
 """The holder that is always there: the coordinator's own expert bank."""
+DEVICE = -2
+"""The coordinator's own slots, in the memory of its device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,7 +26,7 @@ class Part:
     """One holder's share of one layer, entries ascending by (expert, row)."""
 
     holder: int
-    """What the owner table says: a member's serial number, or LOCAL."""
+    """What the owner table says: a member's serial number, LOCAL or DEVICE."""
     attempt: int
     """0 for the first plan, one more for each time these entries were planned again."""
     bits: int
@@ -80,7 +82,7 @@ class Coverage:
 
 
 def plan_layer(layer: int, ids: I32, weights: F32, owner: I64) -> list[Part]:
-    """Split a layer's routed entries by holder, ascending; so the local part, if there is one, comes first.
+    """Split a layer's routed entries by holder, ascending; so those that stay in this process come first.
 
     ids and weights are (rows, k); `owner` (experts,), int64, names each expert's holder in this layer. RequestError,
     naming layer and row, for ids out of range, an expert twice in one row, or a weight that is not finite.

@@ -9,6 +9,7 @@ import numpy as np
 
 from coordinator.member import Member
 from coordinator.members import Members
+from coordinator.plan import DEVICE
 from coordinator.tallies import Counters, Tally
 
 
@@ -25,7 +26,9 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
     ]
     return {
         "placement": members.active.version,
+        "device_experts": int(np.count_nonzero(members.active.owner == DEVICE)),
         "local_entries": counters.local_entries,
+        "device_entries": counters.device_entries,
         "replans": counters.replans,
         "late_replies": counters.late_replies,
         "dropped": counters.dropped,
@@ -49,6 +52,7 @@ def _worker(member: Member, state: str, experts: int, counters: Counters, now: f
     tally, beat = counters.workers.get(member.name, Tally()), member.beat
     facts: dict[str, Any] = {
         "name": member.name,
+        "role": member.hello.role,
         "pid": member.hello.pid,
         "host": member.hello.host,
         "isa": member.hello.isa,

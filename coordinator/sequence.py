@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import native
+if TYPE_CHECKING:  # the dense half's steps have windows of sequences
+    from coordinator.dense_half import Cache
 
 
 class TokenSequence:
     """The ids whose keys and values are in the cache, in order. Only the engine makes and advances one."""
 
-    def __init__(self, cache: native.KvCache, last_step: int = -1) -> None:
+    def __init__(self, cache: Cache, last_step: int = -1) -> None:
         """`cache` must be empty; its capacity bounds the sequence."""
         self.ids: list[int] = []
         self.cache = cache

@@ -51,14 +51,16 @@ class Service:
         *,
         chunk: int,
         threads: int,
+        device: str = "cpu",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`chunk` is how many rows a window has at most."""
+        """`chunk` is how many rows a window has at most; `threads` and `device` are told in reports."""
         self._cluster = cluster
         self._engine = engine
         self._experts = experts
         self._chunk = chunk
         self._threads = threads
+        self._device = device
         self._clock = clock
         self._requests: dict[tuple[bytes, str], Request] = {}
         self._next_key = 0
@@ -97,6 +99,7 @@ class Service:
             "state": state,
             "isa": native.isa(),
             "threads": self._threads,
+            "device": self._device,
             "step": self._engine.steps,
             "requests": len(self._requests),
             "reading": [[one.prompt_done, one.prompt_tokens] for one in self._requests.values() if not one.generated],

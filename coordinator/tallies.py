@@ -24,10 +24,12 @@ class Tally:
 
 @dataclass(slots=True, kw_only=True)
 class Counters:
-    """Of one coordinator since its start; entries are conserved: local ones and the workers' are all there were."""
+    """Of one coordinator since its start; entries are conserved: its own and the members' are all there were."""
 
     local_entries: int = 0
     """(row, expert) entries that the local bank computed."""
+    device_entries: int = 0
+    """Those that the coordinator's own slots computed."""
     replans: int = 0
     """Parts that were taken from a worker that was late, lost or failed."""
     late_replies: int = 0
@@ -55,6 +57,7 @@ class Counters:
         before = earlier.workers
         return Counters(
             local_entries=self.local_entries - earlier.local_entries,
+            device_entries=self.device_entries - earlier.device_entries,
             replans=self.replans - earlier.replans,
             late_replies=self.late_replies - earlier.late_replies,
             dropped=self.dropped - earlier.dropped,

@@ -61,6 +61,8 @@ class Transcript:
             "decode_tps": _per_second(len(self._ids) - 1, sum(self._elapsed_us[1:])),
             "isa": facts.get("isa"),
             "threads": facts.get("threads"),
+            "device": facts.get("device"),
+            "device_entries": facts.get("device_entries"),
             "local_entries": facts.get("local_entries"),
             "workers": [_share(worker) for worker in facts.get("workers", [])],
         }

@@ -108,6 +108,7 @@ def _hello(options: argparse.Namespace, model: Model) -> Hello:
         geometry=model.geometry.handshake(),
         isa=native.isa(),
         threads=options.threads,
+        room=-1,
     )
 
 

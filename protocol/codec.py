@@ -128,6 +128,7 @@ def _foreign_hello(protocol: int) -> Hello:
         geometry={},
         isa="",
         threads=0,
+        room=0,
     )
 
 

@@ -16,6 +16,14 @@ from protocol.shards import ModelFiles
 ROLES = ("gate", "up", "down")
 """The three matrices of an expert, in the order in which they are checked and hashed."""
 
+SLOT_ALIGNMENT = 256
+"""Where a matrix may begin in a device's memory, in bytes."""
+
+
+def slot_size(count: int) -> int:
+    """`count` bytes rounded up to the next multiple of SLOT_ALIGNMENT."""
+    return count + -count % SLOT_ALIGNMENT
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleTensor:
@@ -71,6 +79,11 @@ class LayerExperts:
     def blob_bytes(self) -> int:
         """Bytes of all three matrices of one expert."""
         return sum(role.expert_bytes for role in self.roles)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes that one expert takes in a device's memory: each matrix begins at a multiple of SLOT_ALIGNMENT."""
+        return sum(slot_size(role.expert_bytes) for role in self.roles)
 
     @property
     def quantised_input(self) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ProtocolError
 
-PROTOCOL = 1
+PROTOCOL = 2
 """docs/protocol.md tells what changed; the handshake refuses any other number."""
 
 MAX_ROWS = 512
@@ -69,7 +69,7 @@ class Hello(Message):
     """Worker or client to coordinator, first on the control connection. Answered by Welcome or Refused."""
 
     protocol: int
-    role: str  # "worker" or "client"
+    role: str  # "worker", "peer" or "client"; a peer is a worker whose experts lie in a GPU's memory
     name: str
     incarnation: str  # fresh random hex for each life of a process
     pid: int
@@ -78,6 +78,7 @@ class Hello(Message):
     geometry: dict[str, int]  # layers, experts, width, expert_width
     isa: str
     threads: int
+    room: int  # bytes of experts that it can hold; -1: any number of them, where they lie
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -102,14 +102,20 @@ class AnswerView:
 
 def _summary(report: dict[str, Any]) -> list[str]:
     prompt, answer = (counted(len(report[ids]), "token") for ids in ("prompt_ids", "ids"))
-    entries = report["local_entries"]
-    return [
+    lines = [
         f"prompt   {prompt}, {_speed(report['prompt_tps'])}",
         f"answer   {answer}, {_speed(report['decode_tps'])}, ended by {report['finish_reason']}",
         f"kernels  {report['isa']}, threads: {report['threads']}",
-        f"local    {entries} expert entr{'y' if entries == 1 else 'ies'} computed by the coordinator",
+        f"local    {_entries(report['local_entries'])} computed by the coordinator",
         f"sha256   ids {report['sha256_ids'][:16]}, logits {report['sha256_logits'][:16]}",
     ]
+    if report["device"] != "cpu":
+        lines.insert(3, f"device   {report['device']}, {_entries(report['device_entries'])} computed there")
+    return lines
+
+
+def _entries(count: int) -> str:
+    return f"{count} expert entr{'y' if count == 1 else 'ies'}"
 
 
 def _speed(tokens_per_s: float | None) -> str:

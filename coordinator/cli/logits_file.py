@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import native
 from coordinator.cli.new_file import new_file
+from coordinator.dense import DenseModel
 from coordinator.engine import Chunk, Engine
 from coordinator.local import LocalExperts
 from expert_worker.bank import ExpertBank
@@ -22,10 +23,13 @@ from protocol.model import Model
 def write_logits(path: Path, ids: Sequence[int], out: str, *, threads: int, kv: str, chunk: int) -> None:
     """Write fp32 (ids, vocabulary) to `out`, which appears when it is complete. Raises ExpertmeshError."""
     pool = native.Pool(threads)
-    with Model.open(path) as model, _new(out, model) as file, ExpertBank(model, pool) as bank:
-        experts = LocalExperts(bank, model.geometry.experts)
-        with Engine(model, experts, pool, kv=kv) as engine:
-            _write(engine, ids, file, model.geometry.vocabulary, chunk)
+    with (
+        Model.open(path) as model,
+        _new(out, model) as file,
+        ExpertBank(model, pool) as bank,
+        Engine(model, LocalExperts(bank), DenseModel(model, pool, chunk, kv)) as engine,
+    ):
+        _write(engine, ids, file, model.geometry.vocabulary, chunk)
 
 
 def _new(out: str, model: Model) -> AbstractContextManager[BinaryIO]:

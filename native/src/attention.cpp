@@ -1,6 +1,5 @@
 // Attention over one or several sequences' caches: blocks of 64 positions from 0, merged in ascending order. Rows of
 // one sequence walk the blocks together, so that a block's keys and values are widened once for all of them.
-#include <cmath>
 #include <vector>
 
 #include <nanobind/stl/vector.h>
@@ -52,7 +51,7 @@ void attend(const Window &window, const Run &run, int kv_head) {
     }
     KvBlock block{};
     block.dim = dim;
-    block.scale = 1.0f / std::sqrt((float)dim);
+    block.scale = 1.0f / exact::root((float)dim);
     std::vector<float> scratch;
     for (int start = 0; start < positions; start += exact::KV_BLOCK) {
         run.cache->load(window.layer, kv_head, start, scratch, block);

@@ -4,8 +4,6 @@
 #include "kernels.h"
 #include "pool.h"
 
-#include <cmath>
-
 namespace {
 
 // The same 16 lanes and tree as an unquantised dot, of x with itself.
@@ -25,7 +23,7 @@ void rms_norm(Any<const float> x, In<float, 1> weight, float eps, Any<float> out
     ExactFloats exact_floats;
     for (size_t at = 0; at < x.size(); at += n) {
         float mean = sum_of_squares(x.data() + at, (int)n) / (float)n;
-        float scale = 1.0f / std::sqrt(mean + eps);
+        float scale = 1.0f / exact::root(mean + eps);
         kernels().norm_scale(x.data() + at, weight.data(), scale, out.data() + at, (int)n);
     }
 }

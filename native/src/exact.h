@@ -8,8 +8,10 @@
 
 #ifdef __CUDACC__
 #define EM_FN __host__ __device__ static inline
+#define EM_MATH(function) function
 #else
 #define EM_FN static inline
+#define EM_MATH(function) __builtin_##function
 #endif
 
 namespace exact {
@@ -31,7 +33,9 @@ EM_FN float float_of(uint32_t u) {
     return x;
 }
 
-EM_FN float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+EM_FN float root(float x) { return EM_MATH(sqrtf)(x); }
+
+EM_FN float fused(float a, float b, float c) { return EM_MATH(fmaf)(a, b, c); }
 
 // Round to nearest even for |x| < 2^22, by addition alone.
 EM_FN float round_even(float x) { return (x + 12582912.0f) - 12582912.0f; }
@@ -120,8 +124,8 @@ EM_FN int8_t activation_code(float x, float scale) {
 }
 
 // One entry on the 2^-36 grid of the combine; |v| < 2^22 has been checked.
-EM_FN int64_t to_fixed(float v) { return (int64_t)__builtin_llrint((double)v * 68719476736.0); }
+EM_FN int64_t to_fixed(float v) { return (int64_t)EM_MATH(llrint)((double)v * 68719476736.0); }
 EM_FN float from_fixed(int64_t s) { return (float)s * 1.4551915228366852e-11f; }
-EM_FN bool in_entry_range(float v) { return __builtin_fabsf(v) < 4194304.0f; }
+EM_FN bool in_entry_range(float v) { return EM_MATH(fabsf)(v) < 4194304.0f; }
 
 } // namespace exact

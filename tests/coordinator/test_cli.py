@@ -36,6 +36,8 @@ JSON_KEYS = [
     "decode_tps",
     "isa",
     "threads",
+    "device",
+    "device_entries",
     "local_entries",
     "workers",
 ]
@@ -63,7 +65,7 @@ def test_json_tells_everything_and_nothing_else_is_printed() -> None:
     assert report["prompt_tps"] > 0
     assert report["decode_tps"] > 0
     assert report["threads"] == 2
-    assert report["local_entries"] == 0
+    assert (report["device"], report["device_entries"], report["local_entries"]) == ("cpu", 0, 0)
     assert [list(worker) for worker in report["workers"]] == [
         ["name", "pid", "experts", "calls", "entries", "busy_s", "wait_s"]
     ] * 2

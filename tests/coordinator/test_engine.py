@@ -16,11 +16,13 @@ from small_models import MODELS, TEXT
 
 import native
 from coordinator.dense import DenseModel
+from coordinator.dense_half import Rows
 from coordinator.engine import Chunk, Engine, ExpertRunner, TokenSequence
 from coordinator.scheduler import Pending, next_window
+from coordinator.sums import LayerSums
 from coordinator.window import Window
 from protocol.errors import RequestError
-from protocol.messages import F32, I32, I64, MAX_ROWS
+from protocol.messages import F32, I32, MAX_ROWS
 from protocol.model import Model
 
 
@@ -153,7 +155,7 @@ def test_embedding_rows_are_those_of_the_file(small_model: Callable[[str], Path]
         geometry = model.geometry
         cache = native.KvCache(geometry.layers, len(TEXT), geometry.kv_heads, geometry.head_dim, "f32")
         window = Window.of([Chunk(sequence=TokenSequence(cache), ids=TEXT)], geometry.vocabulary)
-        found = DenseModel(model, native.Pool(1), MAX_ROWS).begin(window).buffers.x
+        found = DenseModel(model, native.Pool(1), MAX_ROWS, "f32").begin(window).buffers.x
         np.testing.assert_array_equal(found, expected)
 
 
@@ -183,11 +185,11 @@ class Recorder:
         self.calls: list[tuple[int, int]] = []
         self.fail_at = -1
 
-    def run_layer(self, step: int, layer: int, rows: native.Rows, ids: I32, weights: F32, sums: I64) -> None:
+    def run_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
         self.calls.append((step, layer))
-        assert not sums.any()
+        assert not sums.host.any()
         assert ids.shape == weights.shape == (rows.count, 3)
-        assert sums.shape == (rows.count, rows.columns)
+        assert sums.host.shape == (rows.count, rows.columns)
         if layer == self.fail_at:
             raise RequestError(f"layer {layer} is lost")
         self.experts.run_layer(step, layer, rows, ids, weights, sums)

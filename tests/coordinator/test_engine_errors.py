@@ -13,10 +13,12 @@ from local_engine import local_engine, read
 from small_models import TEXT
 
 import native
+from coordinator.dense_half import Rows
 from coordinator.engine import Chunk, Engine, ExpertRunner, RowError
+from coordinator.sums import LayerSums
 from protocol.errors import ConfigError, ExpertmeshError, ModelError, RequestError
 from protocol.gguf import GgufFile
-from protocol.messages import F32, I32, I64, MAX_ROWS
+from protocol.messages import F32, I32, MAX_ROWS
 
 
 @pytest.fixture
@@ -200,7 +202,7 @@ class Vandal:
         self.experts = experts
         self.path = path
 
-    def run_layer(self, step: int, layer: int, rows: native.Rows, ids: I32, weights: F32, sums: I64) -> None:
+    def run_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
         if layer == 0:
             self.data, self.stat = self.path.read_bytes(), self.path.stat()
             with GgufFile.open(self.path) as file:

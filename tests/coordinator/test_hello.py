@@ -31,18 +31,21 @@ GOOD = Hello(
     geometry=dict(TERMS.geometry),
     isa="avx2",
     threads=2,
+    room=-1,
 )
 
 
-def test_a_worker_with_the_same_model_is_welcome() -> None:
-    assert mismatches(GOOD, TERMS) == []
+@pytest.mark.parametrize(("role", "room"), [("worker", -1), ("peer", 0), ("peer", 5 << 30)])
+def test_whoever_holds_experts_of_the_same_model_is_welcome(role: str, room: int) -> None:
+    assert mismatches(replace(GOOD, role=role, room=room), TERMS) == []
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
         ({"protocol": PROTOCOL + 1}, [["protocol", str(PROTOCOL + 1), str(PROTOCOL)]]),
-        ({"role": "boss"}, [["role", "boss", "worker or client"]]),
+        ({"role": "boss"}, [["role", "boss", "worker, peer or client"]]),
+        ({"room": -2}, [["room", "-2", "-1 or more"]]),
         ({"name": ""}, [["name", "''", f"1 to {MAX_NAME} printable characters"]]),
         ({"name": "a\nb"}, [["name", "'a\\nb'", f"1 to {MAX_NAME} printable characters"]]),
         ({"incarnation": ""}, [["incarnation", "''", f"1 to {MAX_NAME} printable characters"]]),
@@ -84,12 +87,13 @@ def test_a_client_need_not_have_the_model_but_must_not_have_another() -> None:
     ]
 
 
-def test_a_worker_must_make_a_claim() -> None:
-    assert len(mismatches(replace(GOOD, fingerprint="", geometry={}), TERMS)) == 6
+@pytest.mark.parametrize("role", ["worker", "peer"])
+def test_who_holds_experts_must_make_a_claim(role: str) -> None:
+    assert len(mismatches(replace(GOOD, role=role, fingerprint="", geometry={}), TERMS)) == 6
 
 
 @pytest.mark.parametrize("field", ["role", "name", "incarnation", "host", "fingerprint", "isa"])
-@pytest.mark.parametrize("role", ["worker", "client"])
+@pytest.mark.parametrize("role", ["worker", "peer", "client"])
 def test_no_text_is_too_long_to_be_refused_in_a_few_words(field: str, role: str) -> None:
     claim = replace(GOOD, **({"role": role} | {field: LONGEST_TEXT}))
     wrong = mismatches(claim, TERMS)

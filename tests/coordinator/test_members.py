@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from coordinator.hello import Terms
 from coordinator.member import FromWorker, Instructions, Lost, Member, Tell
 from coordinator.members import MAX_CLIENTS, Members
-from coordinator.plan import LOCAL
+from coordinator.placement import Stock, own_share
+from coordinator.plan import DEVICE, LOCAL
 from expert_worker.membership import HELLO_AGAIN_S
 from protocol.messages import (
     MAX_BEAT_S,
@@ -46,6 +47,8 @@ TERMS = Terms(
     missed_beats=6,
 )
 
+STOCK = Stock(slot_bytes=(10,) * 3, experts=8)
+
 SAME_FILE = f"{TERMS.fingerprint}: the coordinator's model, with the same files under the same names"
 
 M = TypeVar("M", bound=Message)
@@ -63,6 +66,7 @@ def hello(name: str, incarnation: str = "a", **change: Any) -> Hello:
         "geometry": dict(TERMS.geometry),
         "isa": "scalar",
         "threads": 1,
+        "room": -1,
     }
     return Hello(**(facts | change))
 
@@ -85,7 +89,9 @@ def lost(instructions: Instructions) -> list[tuple[str, str]]:
 
 def members(expected: int = 0, beat_s: float = TERMS.beat_s) -> Members:
     numbers = itertools.count()
-    return Members(replace(TERMS, beat_s=beat_s), expected=expected, fresh_token=lambda: f"token-{next(numbers)}")
+    return Members(
+        replace(TERMS, beat_s=beat_s), STOCK, expected=expected, fresh_token=lambda: f"token-{next(numbers)}"
+    )
 
 
 def join(mesh: Members, name: str, incarnation: str = "a", peer: bytes | None = None) -> tuple[Member, Instructions]:
@@ -141,6 +147,16 @@ def test_placement_waits_for_the_expected_workers() -> None:
     assert (mesh.active.owner == LOCAL).all()
 
 
+def test_a_peer_is_a_member_like_a_worker() -> None:
+    mesh = members(expected=1)
+    peer = b"gpu-control"
+    (welcome,) = told(mesh.hello(peer, hello("gpu", role="peer", room=10**9)), Welcome, peer)
+    assert [one.held.shape for one in told(mesh.open_work(b"gpu-work", OpenWork(token=welcome.token)), Assign)] == [
+        (3, 8)
+    ]
+    assert not mesh.is_client(peer)
+
+
 def test_the_switch_happens_when_every_member_is_ready_and_not_before() -> None:
     mesh = members(expected=2)
     first, _ = join(mesh, "a")
@@ -191,9 +207,38 @@ def test_who_cannot_hold_its_experts_is_left_out_of_the_next_placement() -> None
     assert first.failed == "cannot hold its experts: disk error"
 
 
+def test_what_the_coordinators_slots_hold_is_never_assigned_to_anybody() -> None:
+    own = own_share(STOCK, 100)
+    mesh = Members(TERMS, STOCK, expected=0, fresh_token=lambda: "token", own=own)
+    np.testing.assert_array_equal(mesh.active.held(DEVICE), own)
+    mesh.hello(b"a", hello("a"))
+    [assign] = told(mesh.open_work(b"a-work", OpenWork(token="token")), Assign)
+    np.testing.assert_array_equal(assign.held, 1 - own)
+    make_ready(mesh)
+    mesh.unroutable(b"a")
+    np.testing.assert_array_equal(mesh.active.held(DEVICE), own)
+    np.testing.assert_array_equal(mesh.active.held(LOCAL), 1 - own)
+    assert mesh.ready
+
+
+def test_a_member_gets_no_more_than_it_has_room_for_and_who_gets_nothing_is_there_nevertheless() -> None:
+    mesh = members()
+    for name, room in (("a", 59), ("b", 9)):
+        mesh.hello(name.encode(), hello(name, role="peer", room=room))
+        member = mesh.of_control(name.encode())
+        assert member is not None
+        done = mesh.open_work(b"work-" + name.encode(), OpenWork(token=member.token))
+    assert [int(assign.held.sum()) for assign in told(done, Assign)] == [5, 0]
+    make_ready(mesh)
+    assert mesh.active.members == (0, 1)
+    assert (mesh.active.owner == LOCAL).sum() == 3 * 8 - 5
+    assert not told(mesh.from_worker(b"b", beat(mesh.get(1).token), 0.0), Assign)  # and nothing is left to prepare
+    assert mesh.ready
+
+
 def test_dense_layers_are_assigned_to_nobody_and_leave_no_gap() -> None:
     terms = replace(TERMS, geometry={**TERMS.geometry, "dense_layers": 1})
-    mesh = Members(terms, expected=1, fresh_token=lambda: "token")
+    mesh = Members(terms, replace(STOCK, slot_bytes=(0, 10, 10)), expected=1, fresh_token=lambda: "token")
     mesh.hello(b"a", hello("a", geometry=dict(terms.geometry)))
     [assign] = told(mesh.open_work(b"a-work", OpenWork(token="token")), Assign)
     assert assign.held.tolist() == [[0] * 8, [1] * 8, [1] * 8]

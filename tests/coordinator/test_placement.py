@@ -1,75 +1,167 @@
-"""Placements: even, complete, and left to the local bank where a member leaves."""
+"""Placements: what is in the coordinator's own slots stays, room is kept to, the rest is even, all is placed once."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.placement import empty, spread
-from coordinator.plan import LOCAL
+from coordinator.placement import Holder, Placement, Stock, own_share, place
+from coordinator.plan import DEVICE, LOCAL
+from protocol.messages import U8
 
 MEMBERS = st.lists(st.integers(0, 1000), min_size=1, max_size=9, unique=True)
+SIZES = st.lists(st.sampled_from([4, 5, 9]), min_size=1, max_size=12)
 
 
-@given(st.integers(1, 12), st.integers(1, 40), MEMBERS)
-def test_each_layer_is_even_within_one_expert(layers: int, experts: int, members: list[int]) -> None:
-    placement = spread(1, layers, experts, members)
-    for layer in range(layers):
+@st.composite
+def stocks(draw: st.DrawFn) -> Stock:
+    dense = draw(st.integers(0, 3))
+    return Stock(slot_bytes=(*[0] * dense, *draw(SIZES)), experts=draw(st.integers(1, 40)))
+
+
+@st.composite
+def some_holders(draw: st.DrawFn, stock: Stock) -> list[Holder]:
+    rooms = st.one_of(st.just(-1), st.integers(0, stock.bytes + 10))
+    return [Holder(serial=serial, room=draw(rooms)) for serial in draw(st.lists(st.integers(0, 99), unique=True))]
+
+
+def workers(serials: Sequence[int]) -> list[Holder]:
+    return [Holder(serial=serial, room=-1) for serial in serials]
+
+
+def stock_of(layers: int, experts: int) -> Stock:
+    return Stock(slot_bytes=(1,) * layers, experts=experts)
+
+
+def none_of(stock: Stock) -> U8:
+    return np.zeros((len(stock.slot_bytes), stock.experts), np.uint8)
+
+
+def used(placement: Placement, stock: Stock, holder: int) -> int:
+    """Bytes of what it holds."""
+    return int((placement.held(holder).sum(axis=1) * np.array(stock.slot_bytes)).sum())
+
+
+# --- members that hold any number ---------------------------------------------------------------------------------
+
+
+@given(stocks(), MEMBERS)
+def test_each_layer_is_even_within_one_expert(stock: Stock, members: list[int]) -> None:
+    placement = place(1, stock, none_of(stock), workers(members))
+    for layer in stock.layers:
         counts = [int((placement.owner[layer] == member).sum()) for member in members]
-        assert sum(counts) == experts
+        assert sum(counts) == stock.experts
         assert max(counts) - min(counts) <= 1
-
-
-@given(st.integers(1, 12), st.integers(1, 40), MEMBERS)
-def test_what_the_members_hold_is_everything_once(layers: int, experts: int, members: list[int]) -> None:
-    placement = spread(1, layers, experts, members)
-    together = np.sum([placement.held(member) for member in members], axis=0)
-    np.testing.assert_array_equal(together, np.ones((layers, experts)))
-    assert placement.held(members[0]).dtype == np.uint8
 
 
 @given(st.integers(1, 9), st.data())
 def test_every_member_holds_something_in_every_layer(count: int, data: st.DataObject) -> None:
-    experts = data.draw(st.integers(count, 40))
-    placement = spread(1, 5, experts, list(range(count)))
+    stock = stock_of(5, data.draw(st.integers(count, 40)))
+    placement = place(1, stock, none_of(stock), workers(range(count)))
     assert all(placement.held(member).any(axis=1).all() for member in range(count))
 
 
 def test_the_extra_expert_rotates_with_the_layer() -> None:
-    placement = spread(1, 3, 4, [10, 11, 12])
+    stock = stock_of(3, 4)
+    placement = place(1, stock, none_of(stock), workers([10, 11, 12]))
     assert placement.owner.tolist() == [[10, 11, 12, 10], [11, 12, 10, 11], [12, 10, 11, 12]]
     assert {int(placement.held(member).sum()) for member in (10, 11, 12)} == {4}
+    assert placement.held(10).dtype == np.uint8
 
 
-@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 20), MEMBERS)
-def test_dense_layers_are_nobodys_and_change_nothing_behind_them(
-    dense: int, layers: int, experts: int, members: list[int]
-) -> None:
-    placement, all_experts = (spread(1, dense + layers, experts, members, first) for first in (dense, 0))
-    assert (placement.owner[:dense] == LOCAL).all()
-    np.testing.assert_array_equal(placement.owner[dense:], all_experts.owner[dense:])
-    assert placement.complete
-    assert not placement.without(int(placement.owner[dense, 0])).complete
-    assert not empty(dense + layers, experts, dense).complete
+# --- everybody ------------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(1, 6), st.integers(1, 20), MEMBERS, st.data())
-def test_without_a_member_only_its_experts_become_local(
-    layers: int, experts: int, members: list[int], data: st.DataObject
-) -> None:
-    before = spread(7, layers, experts, members)
-    gone = data.draw(st.sampled_from(members))
+@given(st.data())
+def test_all_is_placed_once_and_nobody_gets_more_than_there_is_room_for(data: st.DataObject) -> None:
+    stock = data.draw(stocks())
+    own = own_share(stock, data.draw(st.integers(0, stock.bytes + 10)))
+    holders = data.draw(some_holders(stock))
+    placement = place(3, stock, own, holders)
+    assert placement.version == 3
+    assert placement.members == tuple(holder.serial for holder in holders)
+    assert set(placement.owner.ravel().tolist()) <= {LOCAL, DEVICE, *placement.members}
+    np.testing.assert_array_equal(placement.held(DEVICE), own)
+    for layer in set(range(len(stock.slot_bytes))) - set(stock.layers):
+        assert (placement.owner[layer] == LOCAL).all()
+    for holder in holders:
+        assert holder.room < 0 or used(placement, stock, holder.serial) <= holder.room
+    left = placement.owner[list(stock.layers)] == LOCAL
+    if any(holder.room < 0 for holder in holders):
+        assert not left.any()
+    elif left.any():  # then only because it fits nowhere
+        smallest = min(stock.slot_bytes[layer] for layer, row in zip(stock.layers, left, strict=True) if row.any())
+        assert all(holder.room - used(placement, stock, holder.serial) < smallest for holder in holders)
+
+
+@given(st.data())
+def test_slots_are_filled_by_rank_in_all_layers_at_the_same_time(data: st.DataObject) -> None:
+    stock = stock_of(data.draw(st.integers(1, 9)), data.draw(st.integers(1, 30)))
+    limit = data.draw(st.integers(0, stock.bytes))
+    own = own_share(stock, limit)
+    assert own.sum() == limit
+    held = own.sum(axis=1)
+    assert held.max() - held.min() <= 1
+    assert all(row[:count].all() and not row[count:].any() for row, count in zip(own, held, strict=True))
+
+
+@given(stocks(), st.data())
+def test_slots_leave_no_room_that_an_expert_would_fit_in(stock: Stock, data: st.DataObject) -> None:
+    limit = data.draw(st.integers(0, stock.bytes + 10))
+    own = own_share(stock, limit)
+    used_bytes = int((own.sum(axis=1) * np.array(stock.slot_bytes)).sum())
+    missing = [size for size, row in zip(stock.slot_bytes, own, strict=True) if size and not row.all()]
+    assert used_bytes <= limit
+    assert not missing or limit - used_bytes < min(missing)
+
+
+def test_own_slots_then_peers_in_turn_then_workers() -> None:
+    stock = stock_of(2, 8)
+    own = own_share(stock, 4)
+    peers = [Holder(serial=5, room=3), Holder(serial=6, room=2)]
+    placement = place(1, stock, own, [Holder(serial=0, room=-1), *peers, Holder(serial=1, room=-1)])
+    assert placement.owner.tolist() == [[-2, -2, 5, 6, 5, 0, 1, 0], [-2, -2, 6, 5, 1, 0, 1, 0]]
+    assert placement.members == (0, 5, 6, 1)
+
+
+def test_what_fits_nowhere_is_local() -> None:
+    stock = Stock(slot_bytes=(0, 4, 9), experts=2)
+    placement = place(1, stock, own_share(stock, 8), [Holder(serial=7, room=9), Holder(serial=8, room=0)])
+    assert placement.owner.tolist() == [[LOCAL, LOCAL], [DEVICE, DEVICE], [7, LOCAL]]
+    assert placement.members == (7, 8)
+
+
+# --- changes --------------------------------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_without_a_member_only_its_experts_become_local(data: st.DataObject) -> None:
+    stock = data.draw(stocks())
+    holders = data.draw(some_holders(stock))
+    own = own_share(stock, data.draw(st.integers(0, stock.bytes)))
+    before = place(7, stock, own, holders)
+    gone = data.draw(st.sampled_from([*before.members, 1000]))
     after = before.without(gone)
     assert after.version == before.version
-    assert after.members == tuple(member for member in members if member != gone)
-    np.testing.assert_array_equal(after.owner == LOCAL, before.owner == gone)
-    for member in after.members:
-        np.testing.assert_array_equal(after.held(member), before.held(member))
+    assert after.members == tuple(member for member in before.members if member != gone)
+    np.testing.assert_array_equal(after.owner, np.where(before.owner == gone, LOCAL, before.owner))
+    assert after.is_like(before) == (gone not in before.members)
 
 
-@pytest.mark.parametrize("placement", [empty(2, 3), spread(4, 2, 3, [])])
-def test_without_members_everything_is_local(placement: object) -> None:
+@pytest.mark.parametrize("limit", [0, 6])
+def test_without_members_everything_is_local_or_in_own_slots(limit: int) -> None:
+    stock = stock_of(2, 3)
+    placement = place(0, stock, own_share(stock, limit), ())
     assert placement.members == ()
-    assert placement.owner.tolist() == [[LOCAL] * 3] * 2
+    assert placement.owner.tolist() == [[DEVICE if limit else LOCAL] * 3] * 2
+
+
+def test_the_same_owners_in_another_order_of_members_are_another_placement() -> None:
+    stock = stock_of(1, 2)
+    one, other = (place(1, stock, none_of(stock), workers(serials)) for serials in ([3], [3, 4]))
+    assert not one.is_like(other)
+    assert one.is_like(place(2, stock, none_of(stock), workers([3])))

@@ -8,6 +8,7 @@ from message_examples import beat, hello
 
 from coordinator.hello import MAX_NAME, Terms
 from coordinator.members import MAX_GONE, MAX_MEMBERS, Members
+from coordinator.placement import Stock
 from coordinator.report import mesh_report
 from coordinator.tallies import Counters, Tally
 from protocol.codec import MAX_HEADER_BYTES, encode
@@ -42,12 +43,12 @@ def _join(members: Members, number: int) -> bytes:
 
 def test_the_longest_report_fits_a_header() -> None:
     numbers = itertools.count()
-    members = Members(TERMS, expected=1, fresh_token=lambda: str(next(numbers)))
+    members = Members(TERMS, Stock(slot_bytes=(1,), experts=1), expected=1, fresh_token=lambda: str(next(numbers)))
     for number in range(MAX_GONE):
         members.from_worker(_join(members, number), Stopped(), 0.0)
     for number in range(MAX_GONE, MAX_GONE + MAX_MEMBERS):
         _join(members, number)
-    counters = Counters(local_entries=MOST, replans=MOST, late_replies=MOST, dropped=MOST)
+    counters = Counters(local_entries=MOST, device_entries=MOST, replans=MOST, late_replies=MOST, dropped=MOST)
     for name in {*(member.name for member in members), *members.gone}:
         counters.workers[name] = Tally(calls=MOST, entries=MOST, busy_us=MOST, wait_us=MOST)
     report = mesh_report(members, counters, set(), 1e9)

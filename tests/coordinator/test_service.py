@@ -17,10 +17,12 @@ from scripted_mesh import LIMITS, Clock, ScriptedSocket
 
 import native
 from coordinator.cluster import Cluster
+from coordinator.dense import DenseModel, Step
 from coordinator.dispatch import MeshExperts
 from coordinator.engine import Chunk, Engine, RowError
 from coordinator.hello import Terms
 from coordinator.members import Members
+from coordinator.placement import Stock
 from coordinator.requests import Request, sampling_of
 from coordinator.service import MAX_REQUESTS, Service
 from coordinator.tallies import Counters
@@ -29,6 +31,7 @@ from protocol.codec import encode
 from protocol.errors import ExpertError
 from protocol.messages import (
     F32,
+    MAX_ROWS,
     PROTOCOL,
     AskStatus,
     Cancel,
@@ -108,6 +111,7 @@ def _hello() -> Hello:
         geometry={},
         isa="",
         threads=0,
+        room=0,
     )
 
 
@@ -133,7 +137,7 @@ def desk_for(path: Path, *, chunk: int = 64, workers: int = 0) -> Iterator[Desk]
     with Model.open(path) as model:
         terms = Terms(session="5e55", fingerprint="f", geometry=model.geometry.handshake(), work="ipc://@work")
         clock, control, work = Clock(), ScriptedSocket(), ScriptedSocket()
-        members = Members(terms, expected=workers, fresh_token=lambda: "token")
+        members = Members(terms, Stock.of(model.layout), expected=workers, fresh_token=lambda: "token")
         cluster = Cluster(
             control,
             work,
@@ -145,7 +149,7 @@ def desk_for(path: Path, *, chunk: int = 64, workers: int = 0) -> Iterator[Desk]
         pool = native.Pool(1)
         with ExpertBank(model, pool) as bank:
             experts = MeshExperts(cluster, bank, model.layout)
-            engine = Engine(model, experts, pool, kv="f32")
+            engine = Engine(model, experts, DenseModel(model, pool, MAX_ROWS, "f32"))
             service = Service(cluster, engine, experts, chunk=chunk, threads=1, clock=clock)
             yield Desk(service, cluster, control, engine)
             engine.close()
@@ -318,18 +322,18 @@ class Amid:
 
     def __init__(self, desk: Desk, monkeypatch: pytest.MonkeyPatch, step: int, layer: int, *messages: Message) -> None:
         self.layers = 0
-        attend = desk.engine._dense.attend
+        attend = Step.attend
         clock = cast(Clock, desk.cluster._clock)
 
-        def attend_and_say(number: int, state: Any) -> None:
-            attend(number, state)
+        def attend_and_say(state: Step, number: int) -> None:
+            attend(state, number)
             self.layers += 1
             clock.now += 1.0
             if (desk.engine.steps - 1, number) == (step, layer):
                 for message in messages:
                     desk.say(message)
 
-        monkeypatch.setattr(desk.engine._dense, "attend", attend_and_say)
+        monkeypatch.setattr(Step, "attend", attend_and_say)
 
 
 def test_status_is_told_between_two_layers_with_the_progress_of_prompts(

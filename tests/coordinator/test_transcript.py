@@ -41,7 +41,7 @@ def test_a_whole_answer() -> None:
     one = transcript()
     assert [one.push(token(index, id)) for index, id in enumerate([0, 1, 2])] == ["a", "b", "c"]
     assert one.finish() == ""
-    report = one.report(finished(isa="avx2", threads=2, local_entries=5, workers=[]))
+    report = one.report(finished(isa="avx2", threads=2, device="cuda:0", device_entries=6, local_entries=5, workers=[]))
     assert report == {
         "prompt_ids": [7, 8],
         "ids": [0, 1, 2],
@@ -53,6 +53,8 @@ def test_a_whole_answer() -> None:
         "decode_tps": 666.67,
         "isa": "avx2",
         "threads": 2,
+        "device": "cuda:0",
+        "device_entries": 6,
         "local_entries": 5,
         "workers": [],
     }

@@ -24,11 +24,28 @@ def worker(name: str) -> dict[str, Any]:
 def answer_report(**changes: Any) -> dict[str, Any]:
     report = {"prompt_ids": [1], "ids": [2, 3], "prompt_tps": 10.0, "decode_tps": None, "finish_reason": "length"}
     digests = {"sha256_ids": "a" * 64, "sha256_logits": "b" * 64}
-    return {**report, **digests, "isa": "avx2", "threads": 2, "local_entries": 1, "workers": [], **changes}
+    return {
+        **report,
+        **digests,
+        "isa": "avx2",
+        "threads": 2,
+        "device": "cpu",
+        "local_entries": 1,
+        "workers": [],
+        **changes,
+    }
 
 
 def cluster_report(*names: str) -> dict[str, Any]:
-    counts = {"step": 1, "requests": 0, "reading": [], "isa": "avx2", "local_entries": 0, "late_replies": 0}
+    counts = {
+        "step": 1,
+        "requests": 0,
+        "reading": [],
+        "isa": "avx2",
+        "device": "cpu",
+        "local_entries": 0,
+        "late_replies": 0,
+    }
     return {"state": "ready", "workers": [worker(name) for name in names], **counts}
 
 
@@ -51,6 +68,15 @@ def test_an_answers_workers_are_shown_by_name(name: str, capfd: pytest.CaptureFi
     assert lines[3] == f"kernels  {shown(name)}, threads: 2"
     assert lines[-1].startswith(f"{shown(name)} ")
     assert all(line.isprintable() for line in lines)
+
+
+def test_a_device_and_what_it_computed_are_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    with AnswerView(show_text=True) as view:
+        view.report(answer_report(device="cuda:0", device_entries=12))
+    assert "device   cuda:0, 12 expert entries computed there" in capfd.readouterr().err.splitlines()
+    with LiveView(ClusterConfig(model=Path("/m.gguf"))) as live:
+        live.show([], {**cluster_report(), "device": "cuda:0", "device_experts": 96})
+    assert "avx2, cuda:0 holds 96 experts, local entries 0" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("name", NAMES)

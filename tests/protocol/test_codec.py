@@ -14,7 +14,7 @@ from message_examples import ANY_MESSAGE, examples, hello, plain, run_experts, s
 from protocol import codec
 from protocol.errors import ProtocolError
 from protocol.fields import MAX_DEPTH, MAX_ITEMS, MAX_TEXT_BYTES
-from protocol.messages import Any_, Hello, Message, Refused, RunExperts, Status, WorkFailed
+from protocol.messages import PROTOCOL, Any_, Hello, Message, Refused, RunExperts, Status, WorkFailed
 
 EXAMPLES = examples()
 
@@ -106,7 +106,7 @@ def test_text_that_is_no_unicode_is_escaped_not_refused() -> None:
 # --- another version ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fields", [{"protocol": 2}, {"protocol": -1, "name": 3, "news": [1]}])
+@pytest.mark.parametrize("fields", [{"protocol": PROTOCOL + 1}, {"protocol": -1, "name": 3, "news": [1]}])
 def test_of_another_versions_hello_the_version_is_read(fields: dict[str, Any]) -> None:
     decoded = codec.decode([msgpack.packb({"kind": "Hello", "fields": fields, "arrays": [["x", "q9", [1]]]}), b"???"])
     assert isinstance(decoded, Hello)

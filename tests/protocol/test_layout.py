@@ -15,7 +15,7 @@ from gguf_bytes import MOE_TENSORS, RawTensor, moe_bytes
 
 from protocol.errors import ModelError
 from protocol.geometry import Geometry
-from protocol.layout import ExpertLayout, RoleTensor, check_dense, dense_tensors, expert_tensor
+from protocol.layout import ExpertLayout, RoleTensor, check_dense, dense_tensors, expert_tensor, slot_size
 from protocol.quant_types import TensorType
 from protocol.shards import ModelFiles
 
@@ -75,6 +75,7 @@ def test_roles_and_sizes(opened: Open) -> None:
     assert (layout.experts, layout.width, layout.expert_width) == (4, 64, 96)
     assert layer.gate.expert_bytes == 96 * 68
     assert layer.blob_bytes == layout.largest_blob == 96 * 68 * 2 + 64 * 102
+    assert (slot_size(1), slot_size(256), layer.slot_bytes) == (256, 256, 3 * 6656)
 
 
 @pytest.mark.parametrize(

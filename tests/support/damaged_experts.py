@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 from local_engine import greedy, local_engine
 
-import native
+from coordinator.dense_half import Rows
 from coordinator.engine import ExpertRunner
-from protocol.messages import F32, I32, I64
+from coordinator.sums import LayerSums
+from protocol.messages import F32, I32
 from protocol.model import Model
 from protocol.quant_types import TensorType
 
@@ -25,7 +26,7 @@ class _Note:
         self._experts = experts
         self._seen = seen
 
-    def run_layer(self, step: int, layer: int, rows: native.Rows, ids: I32, weights: F32, sums: I64) -> None:
+    def run_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
         self._seen.update((layer, int(expert)) for expert in ids.ravel())
         self._experts.run_layer(step, layer, rows, ids, weights, sums)
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 import native
+from coordinator.dense import DenseModel
 from coordinator.engine import Chunk, Engine, ExpertRunner
 from coordinator.local import LocalExperts
 from expert_worker.bank import ExpertBank
-from protocol.messages import F32
+from protocol.messages import F32, MAX_ROWS
 from protocol.model import Model
 
 
@@ -25,10 +26,12 @@ def local_engine(
 ) -> Iterator[Engine]:
     """The model of `path` without workers; `wrap` may put something between the engine and the experts."""
     pool = native.Pool(threads)
-    with Model.open(path) as model, ExpertBank(model, pool) as bank:
-        experts = wrap(LocalExperts(bank, model.geometry.experts))
-        with Engine(model, experts, pool, kv) as engine:
-            yield engine
+    with (
+        Model.open(path) as model,
+        ExpertBank(model, pool) as bank,
+        Engine(model, wrap(LocalExperts(bank)), DenseModel(model, pool, MAX_ROWS, kv)) as engine,
+    ):
+        yield engine
 
 
 def read(engine: Engine, ids: Sequence[int], chunk: int = 512) -> F32:

@@ -59,6 +59,7 @@ def hello(**changes: Any) -> Hello:
         geometry={"layers": 2, "dense_layers": 0, "experts": 4, "width": 64, "expert_width": 32},
         isa="scalar",
         threads=1,
+        room=-1,
     )
     return replace(made, **changes)
 

@@ -20,6 +20,8 @@ from coordinator.deadlines import CallLimits
 from coordinator.dispatch import ATTEND_S, MeshExperts
 from coordinator.hello import Terms
 from coordinator.members import Members
+from coordinator.placement import Stock, own_share
+from coordinator.sums import LayerSums
 from protocol.codec import encode
 from protocol.errors import ExpertError
 from protocol.messages import (
@@ -46,6 +48,8 @@ TERMS = Terms(
     geometry={"layers": LAYERS, "dense_layers": 0, "experts": EXPERTS, "width": WIDTH, "expert_width": 32},
     work="ipc://@work",
 )
+
+STOCK = Stock(slot_bytes=(1,) * LAYERS, experts=EXPERTS)
 
 LIMITS = CallLimits(floor_s=0.3, first_s=1.0)
 
@@ -127,6 +131,66 @@ class Bank:
             sums[-1 - slot] += _fixed(_value(int(row), int(expert), float(weight)))
 
 
+class Rows:
+    """Activation rows on a device: notes when they are fetched from there."""
+
+    def __init__(self, count: int, diary: list[str]) -> None:
+        self.count, self.columns = count, WIDTH
+        self._diary = diary
+        self._fetched: native.Rows | None = None
+
+    def host(self, quantised: bool) -> native.Rows:
+        if self._fetched is None:
+            self._diary.append("fetch")
+            self._fetched = native.Rows(np.zeros((self.count, self.columns), np.float32))
+        return self._fetched
+
+
+class Slots:
+    """The coordinator's own slots: they compute while they are waited for, and not before."""
+
+    class device:
+        """What is used of it."""
+
+        empty = staticmethod(np.empty)
+
+    layout = Layout(width=WIDTH, layers=())
+
+    def __init__(self, clock: Clock) -> None:
+        self.diary: list[str] = []
+        """What was done, in order."""
+        self.broken = False
+        self._clock = clock
+        self._launched: list[tuple[I64, I32, I32, F32]] = []
+
+    def run(
+        self,
+        layer: int,
+        rows: Rows,
+        entry_expert: I32,
+        entry_row: I32,
+        entry_weight: F32,
+        entry_slot: I32,
+        singles: F32,
+        sums: I64,
+    ) -> None:
+        assert singles.shape == (0, WIDTH)
+        np.testing.assert_array_equal(entry_slot, -1 - entry_row)
+        self.diary.append("launch")
+        self._launched.append((sums, entry_expert, entry_row, entry_weight))
+
+    def check(self, layer: int, entry_expert: I32) -> None:
+        self.diary.append("check")
+        self._clock.now += 0.01
+        [(sums, experts, rows, weights)] = self._launched
+        self._launched.clear()
+        np.testing.assert_array_equal(experts, entry_expert)
+        if self.broken:
+            raise ExpertError(layer, int(experts[0]), "the slots are broken")
+        for expert, row, weight in zip(experts, rows, weights, strict=True):
+            sums[row] += _fixed(_value(int(row), int(expert), float(weight)))
+
+
 def _value(row: int, expert: int, weight: float) -> float:
     return weight * (expert + 1) * (row + 1)
 
@@ -205,6 +269,7 @@ class Worker:
             geometry=dict(TERMS.geometry),
             isa="scalar",
             threads=1,
+            room=-1,
         )
         self.say_control(hello)
 
@@ -243,19 +308,23 @@ class Worker:
 class ScriptedMesh:
     """A dispatcher with its cluster, sockets, clock, local bank and workers."""
 
-    def __init__(self, workers: int, *, quantised: bool = True) -> None:
+    def __init__(self, workers: int, *, quantised: bool = True, slots: int = 0) -> None:
+        """`slots` is how many experts the coordinator's device has room for."""
         numbers = itertools.count()
         self.clock = Clock()
         self.control = ScriptedSocket()
         self.work = ScriptedSocket()
         self.bank = Bank()
-        self.members = Members(TERMS, expected=workers, fresh_token=lambda: f"token-{next(numbers)}")
+        self.slots = Slots(self.clock) if slots else None
+        own = own_share(STOCK, slots)
+        self.members = Members(TERMS, STOCK, own=own, expected=workers, fresh_token=lambda: f"token-{next(numbers)}")
         self.waits: list[Callable[[], None]] = []
         """What happens during the next waits, one each."""
         self.cluster = Cluster(self.control, self.work, self.members, wait=self._wait, limits=LIMITS, clock=self.clock)
         layout: Any = Layout(width=WIDTH, layers=(_LayerForm(quantised),) * LAYERS)
         bank: Any = self.bank
-        self.experts = MeshExperts(self.cluster, bank, layout, clock=self.clock)
+        own_slots: Any = self.slots
+        self.experts = MeshExperts(self.cluster, bank, layout, own_slots, clock=self.clock)
         self.workers = [Worker(self, f"worker-{number}") for number in range(workers)]
         self.steps = 0
         self.settle()
@@ -268,12 +337,18 @@ class ScriptedMesh:
 
     def run(self, ids: I32, weights: F32, layer: int = 0) -> I64:
         """One layer of a new step; its sums."""
-        values = np.arange(len(ids) * WIDTH, dtype=np.float32).reshape(len(ids), WIDTH)
-        sums = np.zeros((len(ids), WIDTH), np.int64)
+        sums = LayerSums(host=np.zeros((len(ids), WIDTH), np.int64))
+        rows: Any = native.Rows(np.arange(sums.host.size, dtype=np.float32).reshape(sums.host.shape))
+        on_device = np.zeros_like(sums.host)
+        if self.slots is not None:
+            array: Any = on_device
+            sums.device = array
+            rows = Rows(len(ids), self.slots.diary)
         self.steps += 1
         self.clock.now += 2 * ATTEND_S
-        self.experts.run_layer(self.steps, layer, native.Rows(values), ids, weights, sums)
-        return sums
+        self.experts.run_layer(self.steps, layer, rows, ids, weights, sums)
+        assert sums.host_used or not sums.host.any()
+        return sums.host + on_device
 
     def _wait(self, timeout_s: float) -> list[ScriptedSocket]:
         if self.waits and timeout_s > 0:

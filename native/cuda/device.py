@@ -1,0 +1,96 @@
+"""What a device offers: memory, copies and launches. `gpu` has the real one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Protocol, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+MAX_DEVICES = 64
+NO_FAULT = 2**31 - 1
+"""In an int32 on the device that kernels lower to the number of a bad row or entry."""
+
+
+class DeviceError(RuntimeError):
+    """There is no such device, it cannot be used, or its memory is full; the text names what was found and expected."""
+
+
+class Array(Protocol):
+    """Numbers in a device's memory, one after the other (C order), beginning at a multiple of 16 bytes."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def nbytes(self) -> int: ...
+    def __getitem__(self, part: slice) -> Self:
+        """A view along the first axis."""
+
+    def reshape(self, *shape: int) -> Self:
+        """The same memory in another shape."""
+
+    def view(self, dtype: DTypeLike) -> Self:
+        """The same memory as other numbers."""
+
+
+Argument: TypeAlias = "Array | np.generic | None"
+"""Of a kernel: an array (its address), a number of exactly the kernel's type, or None for a null pointer."""
+
+
+class Device(Protocol):
+    """One device. Work is done in the order in which it was asked for."""
+
+    name: str
+    """What users call it: "cuda:0"."""
+    description: str
+    """For people: what it is and how much memory it has."""
+
+    def use(self) -> None:
+        """To be called once in every thread that uses the device, before anything else."""
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Memory, not initialised; it is given back when nobody refers to it. DeviceError if there is no room."""
+
+    def upload(self, host: NDArray[Any], to: Array) -> None:
+        """Copy an array of the same shape and dtype; `host` may be changed when this returns."""
+
+    def download(self, array: Array) -> NDArray[Any]:
+        """A copy, after everything that was asked for before."""
+
+    def zero(self, array: Array) -> None:
+        """Set every byte to 0."""
+
+    def finish(self) -> None:
+        """Wait for everything that was asked for."""
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes: free, and in all."""
+
+    def address(self, array: Array) -> int:
+        """Where it begins, for tables of addresses."""
+
+    def launch(self, kernel: str, blocks: tuple[int, int, int], threads: int, *arguments: Argument) -> None:
+        """Run a kernel of native/cuda by its name, with so many blocks of so many threads; returns at once."""
+
+
+def check_name(name: str) -> int:
+    """The number in "cuda:0". DeviceError for anything else."""
+    found = re.fullmatch(r"cuda:(\d{1,3})", name)
+    if found is None or int(found[1]) >= MAX_DEVICES:
+        raise DeviceError(f'device {name!r}: "cpu" or "cuda:0" to "cuda:{MAX_DEVICES - 1}" is expected')
+    return int(found[1])
+
+
+def uploaded(device: Device, host: NDArray[Any]) -> Array:
+    """A new array on the device, with the numbers of `host`."""
+    array = device.empty(host.shape, host.dtype)
+    device.upload(host, array)
+    return array
+
+
+def blocks_of(items: int, each: int) -> tuple[int, int, int]:
+    """As many blocks of `each` items as it takes."""
+    return -(-items // each), 1, 1
