@@ -1,6 +1,6 @@
 """Row dots and experts computed on a device and on the processor, compared bit for bit; the device may be any.
 
-tests/gpu runs them on a GPU, and tests/native on the emulated device.
+tests/gpu runs them on a GPU, and tests/native some of them on the emulated device.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from random_weights import BLOCKS, random_rows
 
 import native
 from native import cuda
+from native.cuda.device import NO_FAULT, uploaded
 from protocol.messages import F32, I32, I64
 from protocol.quant_types import RUNNABLE, TensorType
 
@@ -37,20 +38,6 @@ def columns_of(kind: TensorType) -> tuple[int, ...]:
     return (256, 768, 2048) if kind.block_columns == 256 else (32, 160, 768, 2080)
 
 
-def uploaded(device: cuda.Device, host: np.ndarray) -> cuda.Array:
-    """A copy on the device."""
-    array = device.empty(host.shape, host.dtype)
-    device.upload(host, array)
-    return array
-
-
-def zeroed(device: cuda.Device, shape: tuple[int, ...], dtype: type[np.generic]) -> cuda.Array:
-    """An array of zeros on the device."""
-    array = device.empty(shape, dtype)
-    device.zero(array)
-    return array
-
-
 def same_bits(found: np.ndarray, expected: np.ndarray, what: object = "") -> None:
     """Fails unless both are equal to the last bit, signs of zeros too."""
     assert found.dtype == expected.dtype
@@ -65,7 +52,9 @@ def check_matmul(device: cuda.Device, kind: TensorType, columns: int, rows: int,
     """`count` random activations times `rows` random rows whose scales are about `size`."""
     rng = np.random.default_rng([int(kind), columns, rows, count])
     data = random_rows(rng, int(kind), rows, columns, size)
-    x = rng.standard_normal((count, columns)).astype(np.float32) * np.exp(rng.normal(0, 3, (count, 1))).astype(np.float32)
+    x = rng.standard_normal((count, columns)).astype(np.float32) * np.exp(rng.normal(0, 3, (count, 1))).astype(
+        np.float32
+    )
     expected = np.empty((count, rows), np.float32)
     on_host = native.Rows(x)
     native.matmul(native.Pool(1), native.Weights(data, int(kind), 1, rows, columns), 0, on_host, expected)
@@ -82,9 +71,9 @@ def _forms(device: cuda.Device, kind: TensorType, on_host: native.Rows, x: F32) 
     """The activations as they come from the host, and made on the device."""
     made = cuda.CudaRows.of_values(device, uploaded(device, x))
     if not kind.is_float:
-        fault = uploaded(device, np.full(1, 2**31 - 1, np.int32))
+        fault = uploaded(device, np.full(1, NO_FAULT, np.int32))
         made.quantise(fault)
-        assert device.download(fault) == 2**31 - 1
+        assert device.download(fault) == NO_FAULT
     return [cuda.CudaRows.uploaded(device, on_host, quantised=not kind.is_float), made]
 
 
@@ -99,7 +88,7 @@ def check_quantiser(device: cuda.Device, seed: int) -> None:
     x[2, ::32] = 127
     x[3] = rng.choice(np.array([3.4028235e38, -3.4028235e38, 1e-45], np.float32), 288)
     expected = native.Rows(x).quantise()
-    rows, fault = cuda.CudaRows.of_values(device, uploaded(device, x)), uploaded(device, np.full(1, 2**31 - 1, np.int32))
+    rows, fault = cuda.CudaRows.of_values(device, uploaded(device, x)), uploaded(device, np.full(1, NO_FAULT, np.int32))
     rows.quantise(fault)
     assert rows.codes is not None
     assert rows.scales is not None
@@ -172,7 +161,7 @@ class RandomLayer:
         ]
         self.quantised_input = not (types[0].is_float or types[1].is_float)
         self._shapes = shapes
-        self._table = cuda.ExpertTable(device, *map(int, types), self.EXPERTS)
+        self._table = cuda.ExpertTable(device, types[0], types[1], types[2], self.EXPERTS)
         self._feed_forward = cuda.FeedForward(device, width, hidden)
         self._matrices: dict[int, list[cuda.Array]] = {}
         for expert in range(self.EXPERTS):
@@ -181,8 +170,8 @@ class RandomLayer:
     def admit(self, expert: int) -> None:
         """Put the expert where no other was."""
         parts = [data.reshape(self.EXPERTS, -1)[expert] for data in self.data]
-        self._matrices[expert] = [uploaded(self.device, part) for part in parts]
-        self._table.admit(expert, *self._matrices[expert])
+        gate, up, down = self._matrices[expert] = [uploaded(self.device, part) for part in parts]
+        self._table.admit(expert, gate, up, down)
 
     def evict(self, expert: int) -> None:
         """Take the expert away, and its memory."""
@@ -192,13 +181,13 @@ class RandomLayer:
 
     def on_host(self, x: F32, work: Entries) -> tuple[F32, I64]:
         """Singles and sums by the processor."""
-        weights = [
+        gate, up, down = [
             native.Weights(data, int(kind), self.EXPERTS, rows, columns)
             for data, kind, (rows, columns) in zip(self.data, self.types, self._shapes, strict=True)
         ]
         singles, sums = self._nothing(work)
         lists = work.expert, work.row, work.weight, work.slot
-        native.run_experts(native.Pool(1), *weights, native.Rows(x), *lists, singles, sums)
+        native.run_experts(native.Pool(1), gate, up, down, native.Rows(x), *lists, singles, sums)
         return singles, sums
 
     def on_device(self, x: F32, work: Entries) -> tuple[F32, I64]:
@@ -212,8 +201,9 @@ class RandomLayer:
 
     def check(self, x: F32, work: Entries) -> None:
         """Both give the same bits."""
-        for found, expected in zip(self.on_device(x, work), self.on_host(x, work), strict=True):
-            same_bits(found, expected, [kind.name for kind in self.types])
+        found, expected, what = self.on_device(x, work), self.on_host(x, work), [kind.name for kind in self.types]
+        same_bits(found[0], expected[0], what)
+        same_bits(found[1], expected[1], what)
 
     def check_error(self, x: F32, work: Entries) -> Exception:
         """Both fail in the same way, and name the same row or entry; the error is returned."""
@@ -273,7 +263,7 @@ def check_residency(device: cuda.Device) -> None:
 
 
 def check_overflow(device: cuda.Device, types: Types) -> None:
-    """Weights so large that an entry leaves the range, or is NaN: the lowest entry is named, and the next run is sound."""
+    """Router weights that make entries leave the range, or NaN: the lowest is named, and the next run is sound."""
     width, hidden = sizes_of(types)[-1]
     layer, rng = RandomLayer(device, types, width, hidden), np.random.default_rng(5)
     x, work = activations(rng, 12, width), routed(rng, layer.EXPERTS, 12, 3, 0.5)
