@@ -12,20 +12,21 @@ import numpy as np
 
 import native
 from coordinator.dense import DenseModel
+from coordinator.dense_cuda import CudaDense
 from coordinator.dense_half import DenseHalf
-from coordinator.device_types import ExpertSlots
 from coordinator.placement import Stock, own_share
 from coordinator.wording import counted
 from native import cuda
+from peer_gpu.slots import GIB, ExpertSlots, room_on
 from protocol.errors import ConfigError, ExpertError
 from protocol.messages import U8
 from protocol.model import Model
 
 log = logging.getLogger(__name__)
 
-GIB = 1 << 30
 LEAST_RESERVE = GIB
-"""Bytes that are left for caches and for what a step needs, if nobody says how much experts may take."""
+"""Bytes that are left for caches and for what a step needs, and a tenth of the device at least, if nobody says how much
+experts may take."""
 SAY_EVERY_S = 2.0
 """How often progress of filling is logged."""
 
@@ -78,48 +79,24 @@ def opened(
 
 
 def _on_gpu(name: str, vram_gib: float | None, model: Model, stack: ExitStack, max_rows: int, kv: str) -> Devices:
-    from coordinator.dense_cuda import CudaDense  # only for those who have such a device
-    from peer_gpu.slots import ExpertSlots as Slots
-
     try:
         device = cuda.open_device(name)
         device.use()
         log.info("device %s: %s", name, device.description)
         dense = CudaDense(model, device, max_rows, kv)
-        stock = Stock.of(model.layout)
-        limit = slots_limit(vram_gib, stock.bytes, device)
-        own = own_share(stock, limit)
-        slots = None
-        if own.any():
-            slots = Slots(device, model, limit)
-            stack.callback(slots.close)
+        room = room_on(device, vram_gib, reserve=max(device.memory()[1] // 10, LEAST_RESERVE))
+        own = own_share(Stock.of(model.layout), room)
+        slots = stack.enter_context(ExpertSlots(device, model, room)) if own.any() else None
     except cuda.DeviceError as error:
         raise ConfigError(str(error)) from error
     return Devices(name=name, dense=dense, slots=slots, own=own)
-
-
-def slots_limit(vram_gib: float | None, wanted: int, device: cuda.Device) -> int:
-    """Bytes that experts may take of a device that has the dense weights already, `wanted` at most.
-
-    Unless told how much, a tenth of the device is left for caches. ConfigError if so much is not free.
-    """
-    free, total = device.memory()
-    if vram_gib is None:
-        return max(0, min(wanted, free - max(total // 10, LEAST_RESERVE)))
-    limit = min(wanted, int(vram_gib * GIB))
-    if limit > free:
-        raise ConfigError(
-            f"device {device.name}: {limit / GIB:.2f} GiB of experts are to lie there, and beside the dense weights "
-            f"{free / GIB:.2f} of {total / GIB:.2f} GiB are free; vram_gib says how much experts may take"
-        )
-    return limit
 
 
 def _prepare(slots: ExpertSlots, name: str, layer: int, own: U8) -> None:
     try:
         slots.prepare(layer, np.flatnonzero(own))
     except ExpertError as error:
-        raise ConfigError(f"device {name}: {error}") from error
+        raise ConfigError(f"filling {name}: {error}") from error
 
 
 def _pace(slots: ExpertSlots, began: float) -> str:

@@ -28,10 +28,14 @@ TOGETHER = 1 << 27
 """Bytes of memory taken from the driver at one go: it deals in pieces of 2 MiB, and an expert may have a bit more."""
 
 
-def room_on(device: cuda.Device, gib: float | None) -> int:
-    """Bytes for experts: `gib`, or what is free now less a reserve if that is None. ConfigError if it is not free."""
+def room_on(device: cuda.Device, gib: float | None, reserve: int | None = None) -> int:
+    """Bytes for experts: `gib`, or what is free now less a reserve if that is None. ConfigError if it is not free.
+
+    The `reserve`, in bytes, is RESERVE or a twentieth of the device if that is None.
+    """
     free, total = device.memory()
-    room = max(0, free - max(RESERVE, total // 20)) if gib is None else int(gib * GIB)
+    least = max(RESERVE, total // 20) if reserve is None else reserve
+    room = max(0, free - least) if gib is None else int(gib * GIB)
     if room > free:
         found = f"{free / GIB:.2f} of its {total / GIB:.2f} GiB are free"
         raise ConfigError(f"device {device.name}: {gib:g} GiB of experts were asked for, {found}")
