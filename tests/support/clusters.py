@@ -133,11 +133,12 @@ class LiveCluster:
         coordinator_isa: str = "",
         models: Mapping[int, Path] | None = None,
         worker_module: str = "expert_worker.main",
+        coordinator_module: str = "coordinator.main",
     ) -> None:
         """`problems` names, by number, workers that misbehave, and how (problem_worker); `isas` is for the workers.
 
         `models` names workers with a copy of the model of their own; `worker_module` is run as the workers that have no
-        problem.
+        problem, `coordinator_module` as the coordinator.
         """
         self.endpoint = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
         self.workers: list[RealProcess] = []
@@ -146,6 +147,7 @@ class LiveCluster:
         self._log_dir = log_dir
         self._problems = dict(problems or {})
         self._worker_module = worker_module
+        self._coordinator_module = coordinator_module
         self._worker_options = list(worker_options)
         self._isas = list(isas)
         self._coordinator_isa = coordinator_isa
@@ -183,7 +185,10 @@ class LiveCluster:
     def restart_coordinator(self) -> RealProcess:
         """A new life of the coordinator."""
         self.coordinator = self.start(
-            "coordinator", "coordinator.main", self._coordinator_options, {"EXPERTMESH_ISA": self._coordinator_isa}
+            "coordinator",
+            self._coordinator_module,
+            self._coordinator_options,
+            {"EXPERTMESH_ISA": self._coordinator_isa},
         )
         return self.coordinator
 
