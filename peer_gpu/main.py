@@ -19,7 +19,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from native import cuda
 from peer_gpu.runner import SlotRunner
@@ -75,10 +75,10 @@ def _opened(model: Model, name: str, gib: float | None) -> tuple[ExpertSlots, pr
 def _gib(text: str) -> float | None:
     if text == "auto":
         return None
-    gib = float(text)
-    if not 0 < gib < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} found, auto or a number above 0 expected")
-    return gib
+    with suppress(ValueError):
+        if 0 < (gib := float(text)) < float("inf"):
+            return gib
+    raise argparse.ArgumentTypeError(f"{text} found, auto or a number above 0 expected")
 
 
 if __name__ == "__main__":

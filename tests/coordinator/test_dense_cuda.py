@@ -124,6 +124,17 @@ def test_no_room_for_a_cache_is_said(tmp_path: Path) -> None:
         engine.new_sequence(IDS[:10], 10)
 
 
+def test_no_room_for_a_step_fails_that_step_alone(tmp_path: Path) -> None:
+    device = emulated_device()
+    with local_engine(tiny_model(tmp_path, layers=1), device=device) as engine:
+        sequence = engine.new_sequence(IDS[:4], 0)
+        device.room = 100
+        with pytest.raises(RequestError, match=r"device cuda:0: no room for \d+ bytes"):
+            engine.step([Chunk(sequence=sequence, ids=IDS[:4])])
+        device.room = None
+        assert engine.step([Chunk(sequence=sequence, ids=IDS[:4])])[0].shape[0] == 1
+
+
 def test_no_room_for_the_weights_is_said(tmp_path: Path) -> None:
     device = emulated_device()
     device.room = 20_000

@@ -7,8 +7,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import block_pool
+import numpy as np
 import pytest
+from gguf import GGMLQuantizationType as Type
 from moe_models import MINI_MODELS, Settings, main, tiny_model, write_model
+
+from protocol.model import Model
 
 MINIS = json.loads(MINI_MODELS.read_text())
 
@@ -35,6 +40,34 @@ def test_random_blocks_have_their_digest(tmp_path: Path) -> None:
     few = {"layers": 1, "experts": 2, "experts_used": 1, "vocab": 512, "heads": 4, "embd": 256, "ff_exp": 256}
     path = write_model(tmp_path / "few.gguf", "bench-mid", **few)
     assert digest(path) == "06377455427227e400098212ceafbf61148ab964856fe354eac8d10ab7a88a73"
+
+
+def test_a_pool_of_blocks_gives_matrices_that_all_differ(tmp_path: Path) -> None:
+    """The way of the model of 48 layers, which takes seconds and not minutes."""
+    few = {"layers": 2, "experts": 6, "experts_used": 2, "vocab": 512, "heads": 4, "embd": 256, "ff_exp": 256}
+    path = write_model(tmp_path / "few.gguf", "wide-48", **few)
+    with Model.open(path) as model:
+        data = model.files.files[0].file.data
+        matrices = [
+            bytes(data[role.offset + expert * role.expert_bytes :][: role.expert_bytes])
+            for role in model.layout.role_tensors()
+            for expert in range(model.layout.experts)
+        ]
+        types = [role.type.name for role in model.layout.role_tensors()]
+    assert types == ["Q4_K", "Q4_K", "Q6_K", "Q4_K", "Q4_K", "Q4_K"]
+    assert len(set(matrices)) == len(matrices) == 36
+    assert digest(path) == "ee5fe8536ac373667910016dbbc5ddc1fa0e69073bbb8881aa1e9e36e5e25217"
+
+
+def test_a_piece_may_go_on_at_the_pools_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_pool, "BLOCKS", 8)
+    pool = block_pool.BlockPool(np.random.Generator(np.random.SFC64(1)))
+    matrices = pool.matrices(8, 5, Type.Q4_K, 1.0).copy()
+    assert len({matrix.tobytes() for matrix in matrices}) == 8
+    assert len({block.tobytes() for matrix in matrices for block in matrix}) == 8
+    with pytest.raises(ValueError, match="9 matrices of Q4_K from a pool, 8 at most are expected"):
+        pool.matrices(1, 5, Type.Q4_K, 1.0)
+    assert pool.matrices(1, 9, Type.Q4_K, 1.0).shape == (1, 9, 144), "a larger one is drawn by itself"
 
 
 def test_the_command_line_writes_the_same(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`coordinator.main` on the emulated device, so that there are clusters with a GPU where there is none."""
+"""`coordinator.main` on the emulated device, so that the whole GPU path runs where there is no GPU."""
 
 from __future__ import annotations
 
