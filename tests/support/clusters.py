@@ -131,6 +131,7 @@ class LiveCluster:
         problems: Mapping[int, str] | None = None,
         isas: Sequence[str] = (),
         coordinator_isa: str = "",
+        coordinator_module: str = "coordinator.main",
         models: Mapping[int, Path] | None = None,
         worker_module: str = "expert_worker.main",
     ) -> None:
@@ -149,6 +150,7 @@ class LiveCluster:
         self._worker_options = list(worker_options)
         self._isas = list(isas)
         self._coordinator_isa = coordinator_isa
+        self._coordinator_module = coordinator_module
         self._all: list[RealProcess] = []
         self._coordinator_options = ["--listen", self.endpoint, "--model", str(model), "--workers", str(workers)]
         self._coordinator_options += coordinator_options
@@ -183,7 +185,10 @@ class LiveCluster:
     def restart_coordinator(self) -> RealProcess:
         """A new life of the coordinator."""
         self.coordinator = self.start(
-            "coordinator", "coordinator.main", self._coordinator_options, {"EXPERTMESH_ISA": self._coordinator_isa}
+            "coordinator",
+            self._coordinator_module,
+            self._coordinator_options,
+            {"EXPERTMESH_ISA": self._coordinator_isa},
         )
         return self.coordinator
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +30,7 @@ class Arrangement:
         """Of the coordinator."""
         if self.vram is None:
             return []
-        gib = experts_gib(model, self.vram) + 1e-6 if self.vram else 0.0  # all of it must have room when rounded
-        return ["--device", device, "--vram-gib", f"{gib:.9f}"]
+        return ["--device", device, "--vram-gib", f"{experts_gib(model, self.vram):.12f}"]
 
 
 ARRANGEMENTS = {
@@ -83,14 +82,25 @@ def gpu_cluster(
     log_dir: Path,
     arrangement: Arrangement,
     *,
-    peer_module: str = "peer_gpu.main",
     options: Sequence[str] = PATIENT,
-    start: Callable[..., LiveCluster] = LiveCluster,
+    worker_options: Sequence[str] = (),
+    coordinator_module: str = "coordinator.main",
+    peer_module: str = "peer_gpu.main",
 ) -> Iterator[GpuCluster]:
-    """Everybody is in force when this begins; at the end everything is stopped, and nothing must be left."""
+    """Everybody is in force when this begins; at the end everything is stopped, and nothing must be left.
+
+    `options` are the coordinator's; modules may be others that emulate the device.
+    """
     log_dir.mkdir(exist_ok=True)
     options = [*options, *arrangement.options(model)]
-    cluster = start(model, log_dir, workers=arrangement.workers, coordinator_options=options)
+    cluster = LiveCluster(
+        model,
+        log_dir,
+        workers=arrangement.workers,
+        coordinator_options=options,
+        worker_options=worker_options,
+        coordinator_module=coordinator_module,
+    )
     try:
         cluster.wait_for(lambda report: report["state"] != "waiting", START_S)
         peers = [_start_peer(cluster, model, arrangement, number, peer_module) for number in range(arrangement.peers)]
@@ -109,4 +119,4 @@ def _start_peer(cluster: LiveCluster, model: Path, arrangement: Arrangement, num
     each = left / (arrangement.peers + (arrangement.workers > 0))
     room = experts_gib(model, 1.2 * each)  # a little more: shares are whole experts
     options = ["--connect", cluster.endpoint, "--model", str(model), "--name", name]
-    return cluster.start(name, module, [*options, "--device", CUDA, "--vram-gib", f"{room:.9f}"])
+    return cluster.start(name, module, [*options, "--device", CUDA, "--vram-gib", f"{room:.12f}"])
