@@ -92,7 +92,8 @@ def gpu_cluster(
     `options` are the coordinator's; modules may be others that emulate the device.
     """
     log_dir.mkdir(exist_ok=True)
-    options = [*options, *arrangement.options(model)]
+    everybody = arrangement.workers + arrangement.peers
+    options = [*options, *arrangement.options(model), "--workers", str(everybody)]  # the last --workers counts
     cluster = LiveCluster(
         model,
         log_dir,
@@ -102,10 +103,8 @@ def gpu_cluster(
         coordinator_module=coordinator_module,
     )
     try:
-        cluster.wait_for(lambda report: report["state"] != "waiting", START_S)
         peers = [_start_peer(cluster, model, arrangement, number, peer_module) for number in range(arrangement.peers)]
-        everybody = arrangement.workers + arrangement.peers
-        cluster.wait_for(lambda report: in_force(report) == everybody, START_S)
+        cluster.wait_for(lambda report: report["state"] != "waiting" and in_force(report) == everybody, START_S)
         yield GpuCluster(cluster, arrangement, peers)
         cluster.stop()
     finally:
