@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ MAX_WORKERS = 64
 """Of one group, or one answer."""
 MAX_ALL_WORKERS = 256
 """Of one coordinator."""
+DEVICES = "cpu or cuda:0 to cuda:63"
+MAX_VRAM_GIB = 4096
 MAX_TOKENS = 2**31 - 1
 """Of one answer: positions are 32-bit numbers."""
 
@@ -32,6 +35,11 @@ def work_endpoint(control: str) -> str:
     if port == "65535":
         raise ConfigError(f"endpoint {control!r}: the next port is for work, so 65534 at most is expected")
     return f"{host}:{int(port) + 1}"
+
+
+def is_device(name: str) -> bool:
+    """Whether a device can be called that; there need be none."""
+    return re.fullmatch(r"cpu|cuda:([0-9]|[1-5][0-9]|6[0-3])", name) is not None
 
 
 def default_threads() -> int:
@@ -51,6 +59,10 @@ class CoordinatorConfig:
     """Type of the keys and values in the cache: "f16" or "f32"."""
     chunk: int | None = None
     """Prompt rows read in one step at most; None leaves it to the coordinator."""
+    device: str = "cpu"
+    """Where the dense half is computed: "cpu", or "cuda:N"."""
+    vram_gib: float | None = None
+    """GiB of experts in that device's memory, if it has its own; None is as much as fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +100,7 @@ def read_config(path: Path) -> ClusterConfig:
     reader.sections({"model": True, "coordinator": False, "workers": False}, refused=LATER_SECTIONS)
     model = reader.table("model", {"path": model_file}, required=("path",))
     coordinator = reader.table("coordinator", COORDINATOR_KEYS)
+    _report_memory_of_no_device(coordinator, reader)
     groups = reader.tables("workers", {**WORKER_KEYS, "model_path": model_file}, required=("name",))
     _report_shared_names(groups, reader)
     _report_too_many(groups, reader)
@@ -97,6 +110,11 @@ def read_config(path: Path) -> ClusterConfig:
         coordinator=CoordinatorConfig(**_used(coordinator)),
         workers=tuple(WorkerGroup(**_used(group)) for group in groups),
     )
+
+
+def _report_memory_of_no_device(coordinator: dict[str, Any], reader: Reader) -> None:
+    if "vram_gib" in coordinator and coordinator.get("device", "cpu") == "cpu":
+        reader.problem("coordinator", 0, "vram_gib", 'this is memory of a GPU: it needs device = "cuda:0", or another')
 
 
 def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
@@ -130,12 +148,27 @@ def _local_endpoint(value: Any) -> str:
     return value
 
 
+def _device(value: Any) -> str:
+    if not isinstance(value, str) or not is_device(value):
+        raise ValueError(f"{DEVICES} is expected, found {shown(value)}")
+    return value
+
+
+def _vram_gib(value: Any) -> float | None:
+    if value == "auto":
+        return None
+    if type(value) not in (int, float) or not 0 <= value <= MAX_VRAM_GIB:
+        raise ValueError(f'"auto" or a number from 0 to {MAX_VRAM_GIB} is expected, found {shown(value)}')
+    return float(value)
+
+
 COORDINATOR_KEYS: dict[str, Read] = {
     "listen": _local_endpoint,
     "threads": whole(1, MAX_THREADS),
     "kv": one_of("f16", "f32"),
     "chunk": whole(1, 512),
-    "device": only("cpu"),
+    "device": _device,
+    "vram_gib": _vram_gib,
     "local_experts": only(True),
     "work_listen": later,
     "bulk_listen": later,
@@ -151,6 +184,6 @@ WORKER_KEYS: dict[str, Read] = {
     "command": later,
 }
 
-ONE_VALUE_KEYS = frozenset({"device", "local_experts", "host", "ram_gib"})
+ONE_VALUE_KEYS = frozenset({"local_experts", "host", "ram_gib"})
 
 LATER_SECTIONS = ("peers", "lookahead", "placement")

@@ -6,53 +6,21 @@ each row gives the bits that it would give alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import native
+from coordinator.activations import Activations
 from coordinator.dense_half import Cache
 from coordinator.kv import check_kv, no_room
 from coordinator.rope import rotation
 from coordinator.sums import LayerSums
-from coordinator.weights import DenseWeights
+from coordinator.weights import mapped_weights
 from coordinator.window import Window
-from protocol.geometry import Geometry
-from protocol.messages import F32, I32, I64
+from protocol.messages import F32, I32
 from protocol.model import Model
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Activations:
-    """The buffers of a step, used again by the next one."""
-
-    x: F32  # (rows, width): the residual stream
-    normed: F32  # (rows, width): input of a half layer, then output of the attention
-    query: F32  # (rows, heads, head_dim)
-    key: F32  # (rows, kv_heads, head_dim)
-    value: F32  # (rows, kv_heads, head_dim)
-    attended: F32  # (rows, heads * head_dim)
-    router: F32  # (rows, experts)
-    sums: I64  # (rows, width): weighted expert outputs on the fixed-point grid
-
-    @classmethod
-    def of(cls, geometry: Geometry, rows: int) -> Activations:
-        """Buffers for `rows` rows; memory is taken as it is used."""
-        heads, kv_heads, head_dim = geometry.heads, geometry.kv_heads, geometry.head_dim
-        return cls(
-            x=np.empty((rows, geometry.width), np.float32),
-            normed=np.empty((rows, geometry.width), np.float32),
-            query=np.empty((rows, heads, head_dim), np.float32),
-            key=np.empty((rows, kv_heads, head_dim), np.float32),
-            value=np.empty((rows, kv_heads, head_dim), np.float32),
-            attended=np.empty((rows, heads * head_dim), np.float32),
-            router=np.empty((rows, geometry.experts), np.float32),
-            sums=np.empty((rows, geometry.width), np.int64),
-        )
-
-    def first(self, rows: int) -> Activations:
-        """The same buffers, cut to `rows` rows."""
-        return Activations(**{each.name: getattr(self, each.name)[:rows] for each in fields(self)})
 
 
 class DenseModel:
@@ -66,9 +34,9 @@ class DenseModel:
         check_kv(kv)
         self.geometry = model.geometry
         self.pool = pool
-        self.weights = DenseWeights.of(model)
+        self.weights = mapped_weights(model)
         self.rotation = rotation(model.geometry.rotary, model.geometry.head_dim)
-        self._buffers = Activations.of(model.geometry, max_rows)
+        self._buffers = Activations.of(model.geometry, max_rows, np.empty)
         self._kv = kv
 
     def new_cache(self, positions: int) -> native.KvCache:
@@ -87,7 +55,7 @@ class DenseModel:
 class Step:
     """One step on the CPU (a `DenseStep`)."""
 
-    def __init__(self, model: DenseModel, window: Window, buffers: Activations) -> None:
+    def __init__(self, model: DenseModel, window: Window, buffers: Activations[NDArray[Any]]) -> None:
         """`buffers` are cut to the window's rows."""
         self._pool, self._weights, self._geometry = model.pool, model.weights, model.geometry
         self._window = window

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Protocol
 
 import native
-from coordinator.device_types import CudaRows
 from coordinator.sums import LayerSums
 from coordinator.window import Window
+from native.cuda import CudaRows
 from protocol.messages import F32, I32
 
 Rows = native.Rows | CudaRows

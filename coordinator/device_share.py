@@ -8,9 +8,10 @@ from typing import cast
 import numpy as np
 
 from coordinator.dense_half import Rows
-from coordinator.device_types import CudaRows, ExpertSlots
 from coordinator.plan import Part
 from coordinator.sums import LayerSums
+from native.cuda import CudaRows
+from peer_gpu.slots import ExpertSlots
 from protocol.errors import ExpertError
 
 

@@ -19,12 +19,12 @@ import native
 from coordinator.cluster import Cluster, Seat
 from coordinator.dense_half import Rows, host_rows
 from coordinator.device_share import DeviceShare
-from coordinator.device_types import ExpertSlots
 from coordinator.layer_times import LayerTime, LayerTimes
 from coordinator.plan import DEVICE, LOCAL, Coverage, Part, plan_layer
 from coordinator.replies import Expected, add_reply
 from coordinator.sums import LayerSums
 from expert_worker.bank import ExpertBank
+from peer_gpu.slots import ExpertSlots
 from protocol.errors import ExpertError, ProtocolError, RequestError
 from protocol.layout import ExpertLayout
 from protocol.messages import F32, I8, I32, MAX_REASON, RunExperts, Sums, WorkFailed

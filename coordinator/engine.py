@@ -18,8 +18,9 @@ from coordinator.dense_half import DenseHalf, Rows
 from coordinator.sequence import TokenSequence
 from coordinator.sums import LayerSums
 from coordinator.window import Chunk, Window, check_prompt
-from expert_worker.bank import WatchedFiles
+from native import cuda
 from protocol.errors import ChangedExpertError, RequestError
+from protocol.holder.watched_files import WatchedFiles
 from protocol.layout import dense_tensors
 from protocol.messages import F32, I32
 from protocol.model import Model
@@ -87,8 +88,8 @@ class Engine:
         """Compute the chunks; their logits, each (rows wanted, vocabulary). The sequences advance by their chunks.
 
         `between_layers` is called before each layer, for a step can take long; what it raises ends the step.
-        RequestError for ids outside the vocabulary, a full sequence, values that are not finite (RowError) and a
-        model file that changed; and whatever the `ExpertRunner` raises.
+        RequestError for ids outside the vocabulary, a full sequence, values that are not finite (RowError), a device
+        without memory left and a model file that changed; and whatever the `ExpertRunner` raises.
         """
         window = Window.of(chunks, self._geometry.vocabulary)
         number, self.steps = self.steps, self.steps + 1
@@ -96,6 +97,8 @@ class Engine:
             logits = self._compute(number, window, between_layers)
         except ChangedExpertError:
             raise
+        except cuda.DeviceError as error:  # no memory is left there for what a step needs
+            raise RequestError(str(error)) from error
         except Exception:
             self._check_files()  # explains whatever went wrong better than its consequence does
             raise

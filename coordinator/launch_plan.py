@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from coordinator.config import ClusterConfig, CoordinatorConfig, WorkerGroup
 
@@ -48,11 +49,12 @@ def kept_private(config: ClusterConfig) -> ClusterConfig:
     return replace(config, coordinator=replace(config.coordinator, listen=private_endpoint()))
 
 
-def private_cluster(
-    model: Path, *, workers: int, threads: int, kv: str = "f16", chunk: int | None = None
-) -> ClusterConfig:
-    """A cluster for one answer: the coordinator has all `threads`; the workers compute in between and share them."""
-    coordinator = CoordinatorConfig(listen=private_endpoint(), threads=threads, kv=kv, chunk=chunk)
+def private_cluster(model: Path, *, workers: int, threads: int, **chosen: Any) -> ClusterConfig:
+    """A cluster for one answer: the coordinator has all `threads`; the workers compute in between and share them.
+
+    `chosen` are further fields of CoordinatorConfig.
+    """
+    coordinator = CoordinatorConfig(listen=private_endpoint(), threads=threads, **chosen)
     group = WorkerGroup(name="worker", count=workers, threads=max(1, threads // max(1, workers)))
     return ClusterConfig(model=model, coordinator=coordinator, workers=(group,))
 
@@ -99,6 +101,9 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
     options += ["--threads", str(chosen.threads), "--kv", chosen.kv]
     if chosen.chunk is not None:
         options += ["--chunk", str(chosen.chunk)]
+    if chosen.device != "cpu":
+        vram_gib = "auto" if chosen.vram_gib is None else f"{chosen.vram_gib:.12g}"
+        options += ["--device", chosen.device, "--vram-gib", vram_gib]
     return (python, "-P", "-m", "coordinator.main", *options)
 
 

@@ -28,9 +28,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from coordinator.cluster import Cluster
-from coordinator.config import MAX_ALL_WORKERS, work_endpoint
+from coordinator.config import DEVICES, MAX_ALL_WORKERS, MAX_VRAM_GIB, is_device, work_endpoint
 from coordinator.deadlines import CallLimits
-from coordinator.dense import DenseModel
+from coordinator.devices import Devices, opened
 from coordinator.dispatch import MeshExperts
 from coordinator.engine import Engine
 from coordinator.hello import Terms
@@ -83,6 +83,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--workers", type=workers, default=0, help="how many to wait for before the first step")
     add("--threads", type=_number(int, 1, 1024), default=1)
     add("--kv", choices=KV_TYPES, default="f16", help="type of cached keys and values")
+    add("--device", type=_device, default="cpu", help="where the dense half is computed: cpu or cuda:N")
+    add("--vram-gib", type=_vram_gib, metavar="GIB", help="experts in that device's memory: auto (default) or a number")
     add("--chunk", type=_number(int, 1, MAX_ROWS), default=256, help="rows of one step at most")
     add("--parent", type=int, help="process that this one must not outlive")
     add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
@@ -102,10 +104,24 @@ def _number(kind: type[int] | type[float], lowest: float, highest: float) -> Cal
     return number
 
 
+def _device(text: str) -> str:
+    if not is_device(text):
+        raise argparse.ArgumentTypeError(f"{text} found, {DEVICES} expected")
+    return text
+
+
+def _vram_gib(text: str) -> float | None:
+    return None if text == "auto" else _number(float, 0, MAX_VRAM_GIB)(text)
+
+
 def _run(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         control = stack.enter_context(Bound(options.listen))
         model = stack.enter_context(Model.open(options.model))
+        pool = native.Pool(options.threads)
+        devices = stack.enter_context(
+            opened(options.device, options.vram_gib, model, pool, max_rows=options.chunk, kv=options.kv)
+        )
         longest = longest_work_frame(model.geometry.width)
         work = stack.enter_context(Bound(work_endpoint(options.listen), max_frame_bytes=longest))
         log.info("listening on %s", control.endpoint)
@@ -117,7 +133,11 @@ def _run(options: argparse.Namespace) -> None:
             beat_s=options.beat_s,
         )
         members = Members(
-            terms, Stock.of(model.layout), expected=options.workers, fresh_token=lambda: secrets.token_hex(16)
+            terms,
+            Stock.of(model.layout),
+            own=devices.own,
+            expected=options.workers,
+            fresh_token=lambda: secrets.token_hex(16),
         )
         floor_s = options.call_floor_ms / 1000
         cluster = Cluster(
@@ -128,19 +148,27 @@ def _run(options: argparse.Namespace) -> None:
             limits=CallLimits(floor_s=floor_s),
         )
         _stop_on_signals(cluster)
-        pool = native.Pool(options.threads)
         bank = stack.enter_context(ExpertBank(model, pool))
-        experts = MeshExperts(cluster, bank, model.layout)
-        engine = Engine(model, experts, DenseModel(model, pool, options.chunk, options.kv))
+        experts = MeshExperts(cluster, bank, model.layout, devices.slots)
+        engine = Engine(model, experts, devices.dense)
         stack.callback(engine.close)
-        service = Service(cluster, engine, experts, chunk=options.chunk, threads=options.threads)
+        service = Service(cluster, engine, experts, chunk=options.chunk, threads=options.threads, device=devices.name)
         gc.freeze()  # what is there now stays: collections in the step loop need not look at it
         try:
+            _fill(devices, service, cluster)
             _serve(service, cluster, options)
         finally:
             service.end("the coordinator is stopping")
             cluster.stop(STOP_S)
             cluster.close(FLUSH_S)
+
+
+def _fill(devices: Devices, service: Service, cluster: Cluster) -> None:
+    """Copy experts to the device; workers can join meanwhile, and clients ask."""
+    for _ in devices.fill():
+        service.attend()
+        if cluster.closing:
+            return
 
 
 def _serve(service: Service, cluster: Cluster, options: argparse.Namespace) -> None:

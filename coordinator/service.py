@@ -68,9 +68,7 @@ class Service:
 
     def turn(self) -> None:
         """Hear everybody, then compute one step, or wait a moment if there is nothing to compute."""
-        self._cluster.attend()
-        self._hear_clients()
-        self._cluster.members.switch()
+        self.attend()
         self._was_ready = self._was_ready or self._cluster.members.ready
         if self._cluster.closing:
             return
@@ -78,6 +76,12 @@ class Service:
             self._step()
         else:
             self._cluster.wait(IDLE_S)
+
+    def attend(self) -> None:
+        """Hear everybody, and compute nothing. Never waits."""
+        self._cluster.attend()
+        self._hear_clients()
+        self._cluster.members.switch()
 
     @property
     def ready(self) -> bool:

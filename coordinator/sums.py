@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.device_types import Array
+from native.cuda import Array
 from protocol.messages import I64
 
 

@@ -1,103 +1,114 @@
-"""The dense weights of a qwen3moe model: everything but its experts, used where it lies."""
+"""The dense weights of a qwen3moe model: everything but its experts, wherever a dense half keeps them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 import native
 from protocol.geometry import EMBEDDING, HEAD
+from protocol.gguf import TensorInfo
 from protocol.layout import ROLES, check_dense
 from protocol.messages import F32
 from protocol.model import Model
-from protocol.shards import ModelFiles
+
+Matrix = TypeVar("Matrix")
+Vector = TypeVar("Vector")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LayerWeights:
-    """What every layer has. Matrices are views of the file, norms fp32 copies."""
+class LayerWeights(Generic[Matrix, Vector]):
+    """What every layer has. Vectors are fp32."""
 
-    attention_norm: F32  # (width,)
-    query: native.Weights  # heads * head_dim x width
-    key: native.Weights  # kv_heads * head_dim x width
-    value: native.Weights  # kv_heads * head_dim x width
-    query_norm: F32  # (head_dim,)
-    key_norm: F32  # (head_dim,)
-    output: native.Weights  # width x heads * head_dim
-    ffn_norm: F32  # (width,)
+    attention_norm: Vector  # (width,)
+    query: Matrix  # heads * head_dim x width
+    key: Matrix  # kv_heads * head_dim x width
+    value: Matrix  # kv_heads * head_dim x width
+    query_norm: Vector  # (head_dim,)
+    key_norm: Vector  # (head_dim,)
+    output: Matrix  # width x heads * head_dim
+    ffn_norm: Vector  # (width,)
 
 
-class FeedForward(NamedTuple):
+class FeedForward(NamedTuple, Generic[Matrix]):
     """What a dense layer has in place of experts."""
 
-    gate: native.Weights  # dense_width x width
-    up: native.Weights  # dense_width x width
-    down: native.Weights  # width x dense_width
+    gate: Matrix  # dense_width x width
+    up: Matrix  # dense_width x width
+    down: Matrix  # width x dense_width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DenseWeights:
+class DenseWeights(Generic[Matrix, Vector]):
     """All layers, the embedding, and the head (the embedding again where the file ties them)."""
 
-    embedding: native.Weights  # vocabulary x width
-    layers: tuple[LayerWeights, ...]
-    routers: Mapping[int, native.Weights]
+    embedding: native.Weights  # vocabulary x width: rows are looked up where the file lies
+    layers: tuple[LayerWeights[Matrix, Vector], ...]
+    routers: Mapping[int, Matrix]
     """Of the layers that have experts: experts x width."""
-    feed_forward: Mapping[int, FeedForward]
+    feed_forward: Mapping[int, FeedForward[Matrix]]
     """Of the dense layers."""
-    output_norm: F32  # (width,)
-    head: native.Weights  # vocabulary x width
+    output_norm: Vector  # (width,)
+    head: Matrix  # vocabulary x width
 
     @classmethod
-    def of(cls, model: Model) -> DenseWeights:
-        """ModelError unless every dense tensor is there, fits the geometry and has a type that the kernels run."""
+    def of(cls, model: Model, matrix: Callable[[TensorInfo], Matrix], vector: Callable[[F32], Vector]) -> Self:
+        """Made of what `matrix` and `vector` make of tensors.
+
+        ModelError unless every dense tensor is there, fits the geometry and has a type that the kernels run.
+        """
         files, geometry = model.files, model.geometry
         check_dense(files, geometry)
-        embedding = _matrix(files, EMBEDDING)
+
+        def named(name: str) -> Matrix:
+            return matrix(files.tensor(f"{name}.weight"))
+
+        def norm(name: str) -> Vector:
+            return vector(_vector(files.tensor(f"{name}.weight")))
+
+        def layer(at: str) -> LayerWeights[Matrix, Vector]:
+            return LayerWeights(
+                attention_norm=norm(f"{at}.attn_norm"),
+                query=named(f"{at}.attn_q"),
+                key=named(f"{at}.attn_k"),
+                value=named(f"{at}.attn_v"),
+                query_norm=norm(f"{at}.attn_q_norm"),
+                key_norm=norm(f"{at}.attn_k_norm"),
+                output=named(f"{at}.attn_output"),
+                ffn_norm=norm(f"{at}.ffn_norm"),
+            )
+
         return cls(
-            embedding=embedding,
-            layers=tuple(_layer(files, index) for index in range(geometry.layers)),
-            routers={index: _matrix(files, f"blk.{index}.ffn_gate_inp.weight") for index in geometry.expert_layers},
-            feed_forward={index: _feed_forward(files, index) for index in range(geometry.dense_layers)},
-            output_norm=_vector(files, "output_norm.weight"),
-            head=embedding if geometry.tied_head else _matrix(files, HEAD),
+            embedding=mapped_matrix(files.tensor(EMBEDDING)),
+            layers=tuple(layer(f"blk.{index}") for index in range(geometry.layers)),
+            routers={index: named(f"blk.{index}.ffn_gate_inp") for index in geometry.expert_layers},
+            feed_forward={
+                index: FeedForward(*(named(f"blk.{index}.ffn_{role}") for role in ROLES))
+                for index in range(geometry.dense_layers)
+            },
+            output_norm=norm("output_norm"),
+            head=matrix(files.tensor(EMBEDDING if geometry.tied_head else HEAD)),
         )
 
 
-def _layer(files: ModelFiles, index: int) -> LayerWeights:
-    def vector(role: str) -> F32:
-        return _vector(files, f"blk.{index}.{role}.weight")
-
-    def matrix(role: str) -> native.Weights:
-        return _matrix(files, f"blk.{index}.{role}.weight")
-
-    return LayerWeights(
-        attention_norm=vector("attn_norm"),
-        query=matrix("attn_q"),
-        key=matrix("attn_k"),
-        value=matrix("attn_v"),
-        query_norm=vector("attn_q_norm"),
-        key_norm=vector("attn_k_norm"),
-        output=matrix("attn_output"),
-        ffn_norm=vector("ffn_norm"),
-    )
+MappedWeights: TypeAlias = DenseWeights[native.Weights, F32]
+"""Matrices used where the file lies."""
 
 
-def _feed_forward(files: ModelFiles, index: int) -> FeedForward:
-    return FeedForward(*(_matrix(files, f"blk.{index}.ffn_{role}.weight") for role in ROLES))
+def mapped_weights(model: Model) -> MappedWeights:
+    """The weights of a model whose files stay mapped. ModelError as from `DenseWeights.of`."""
+    return DenseWeights.of(model, mapped_matrix, lambda vector: vector)
 
 
-def _matrix(files: ModelFiles, name: str) -> native.Weights:
+def mapped_matrix(info: TensorInfo) -> native.Weights:
     """A view of the tensor, whose file must stay mapped."""
-    info = files.tensor(name)
     columns, rows = info.shape
     return native.Weights(info.data, int(info.type), 1, rows, columns)
 
 
-def _vector(files: ModelFiles, name: str) -> F32:
+def _vector(info: TensorInfo) -> F32:
     """A copy of the tensor, read past the mapping: a file that shrank meanwhile is a ModelError."""
-    info = files.tensor(name)
     return np.frombuffer(info.file.read(info.offset, info.bytes), "<f4").astype(np.float32)

@@ -36,5 +36,9 @@ class ExpertError(ExpertmeshError):
         self.reason = reason
 
 
+class RoomError(ExpertmeshError):
+    """A holder has not the memory for what it is to hold."""
+
+
 class ChangedExpertError(ExpertError):
     """The file with the expert is not what it was when it was opened."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from coordinator.cli.device_options import DEVICE, VRAM_GIB, settled
 from coordinator.cli.ids import parse_ids
 from coordinator.cli.numbers import Whole
 from coordinator.cli.paths import CONFIG, MODEL, MODEL_HELP
@@ -21,6 +22,9 @@ from protocol.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
     from coordinator.question import Question
+
+
+DECIDED_BY_FILE = ("model", "workers", "threads", "kv", "chunk", "device", "vram_gib")
 
 
 @click.command("generate")
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 @click.option("--threads", type=Whole(1, MAX_THREADS), help="Threads of the coordinator, shared by the workers.")
 @click.option("--kv", type=click.Choice(["f16", "f32"]), help="Type of cached keys and values.  [default: f16]")
 @click.option("--chunk", type=Whole(1, 512), help="Prompt rows read in one step.")
+@DEVICE
+@VRAM_GIB
 @click.option(
     "--max-tokens", type=Whole(1, MAX_TOKENS), default=128, show_default=True, help="Generate at most so many."
 )
@@ -74,17 +80,20 @@ def command(interrupts: Interrupts, /, as_json: bool, dry_run: bool, **options: 
 def _cluster(options: dict[str, Any]) -> tuple[ClusterConfig, bool]:
     """What to ask, and whether it is up: the cluster of a file, or one for this answer, where nobody else finds it."""
     if options["config"] is None:
+        device, vram_gib = settled(options["device"], options["vram_gib"])
         config = private_cluster(
             options["model"].absolute() if options["model"] else demo_model(),
             workers=options["workers"] or 0,
             threads=options["threads"] or default_threads(),
             kv=options["kv"] or "f16",
             chunk=options["chunk"],
+            device=device,
+            vram_gib=vram_gib,
         )
         return config, False
-    decided = [name for name in ("model", "workers", "threads", "kv", "chunk") if options[name] is not None]
+    decided = [name for name in DECIDED_BY_FILE if options[name] is not None]
     if decided:
-        raise ConfigError(f"--{decided[0]} and --config exclude each other: the file decides that")
+        raise ConfigError(f"--{decided[0].replace('_', '-')} and --config exclude each other: the file decides that")
     config = read_config(options["config"])
     shared = somebody_listens(config.coordinator.listen)
     return (config if shared else kept_private(config)), shared

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 GREET_S = 30.0
 """Time for a coordinator that was just started to answer: reading its model's header is part of that."""
+GREET_GPU_S = 300.0
+"""The same where it has a GPU: kernels are compiled at their first use, dense weights copied. It answers while experts
+are."""
 GREET_AGAIN_S = 5.0
 """Time for one that is up: it answers between two layers of a step."""
 
@@ -45,9 +48,15 @@ def _ask(
         mark, geometry = model.fingerprint, model.geometry.handshake()
         with Client(config.coordinator.listen, fingerprint=mark, geometry=geometry) as client:
             watch = Guard(launcher, client, view.tell) if launcher else watch_nothing
-            client.greet(GREET_S if launcher else GREET_AGAIN_S, watch)
+            client.greet(_greet_s(config, launcher), watch)
             report = answer(client, tokenizer, question, prompt_ids, view, watch)
         if as_json:
             put(json.dumps(report) + "\n")
         else:
             view.report(report)
+
+
+def _greet_s(config: ClusterConfig, launcher: Launcher | None) -> float:
+    if launcher is None:
+        return GREET_AGAIN_S
+    return GREET_S if config.coordinator.device == "cpu" else GREET_GPU_S

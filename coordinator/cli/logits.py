@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from coordinator.cli.device_options import DEVICE, VRAM_GIB, settled
 from coordinator.cli.ids import parse_ids
 from coordinator.cli.numbers import Whole
 from coordinator.cli.paths import MODEL, MODEL_HELP
@@ -22,9 +23,21 @@ from coordinator.interrupts import Interrupts
 @click.option("--kv", type=click.Choice(["f16", "f32"]), default="f16", show_default=True, help="Type of the cache.")
 @click.option("--chunk", type=Whole(1, 512), default=64, show_default=True, help="Rows of one step.")
 @click.option("--threads", type=Whole(1, MAX_THREADS), help="[default: the cores it may use]")
+@DEVICE
+@VRAM_GIB
 @click.pass_obj
-def command(interrupts: Interrupts, /, model: Path | None, ids: str, threads: int | None, **options: Any) -> None:
+def command(
+    interrupts: Interrupts,
+    /,
+    model: Path | None,
+    ids: str,
+    threads: int | None,
+    device: str | None,
+    vram_gib: str | None,
+    **options: Any,
+) -> None:
     """Write the fp32 logits of every position, (ids, vocabulary), as a NumPy file."""
+    options["device"], options["vram_gib"] = settled(device, vram_gib)
     with interrupts.held():
         from coordinator.cli.logits_file import write_logits
 

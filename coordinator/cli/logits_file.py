@@ -13,23 +13,36 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import native
 from coordinator.cli.new_file import new_file
-from coordinator.dense import DenseModel
+from coordinator.devices import opened
 from coordinator.engine import Chunk, Engine
 from coordinator.local import LocalExperts
 from expert_worker.bank import ExpertBank
 from protocol.model import Model
 
 
-def write_logits(path: Path, ids: Sequence[int], out: str, *, threads: int, kv: str, chunk: int) -> None:
+def write_logits(
+    path: Path,
+    ids: Sequence[int],
+    out: str,
+    *,
+    threads: int,
+    kv: str,
+    chunk: int,
+    device: str,
+    vram_gib: float | None,
+) -> None:
     """Write fp32 (ids, vocabulary) to `out`, which appears when it is complete. Raises ExpertmeshError."""
     pool = native.Pool(threads)
     with (
         Model.open(path) as model,
         _new(out, model) as file,
         ExpertBank(model, pool) as bank,
-        Engine(model, LocalExperts(bank), DenseModel(model, pool, chunk, kv)) as engine,
+        opened(device, vram_gib, model, pool, max_rows=chunk, kv=kv) as devices,
     ):
-        _write(engine, ids, file, model.geometry.vocabulary, chunk)
+        for _ in devices.fill():
+            pass
+        with Engine(model, LocalExperts(bank, devices.slots), devices.dense) as engine:
+            _write(engine, ids, file, model.geometry.vocabulary, chunk)
 
 
 def _new(out: str, model: Model) -> AbstractContextManager[BinaryIO]:

@@ -5,7 +5,7 @@
 namespace {
 
 constexpr int BLOCK = exact::KV_BLOCK;
-constexpr int MAX_DIM = 256;
+constexpr int MAX_DIM = 512; // of a head: its query lies in shared memory
 
 // Where the rows of a window find their caches.
 struct Caches {

@@ -11,7 +11,7 @@ HEADERS = (FOLDER, FOLDER.parent / "src")
 UNITS = ("rows", "experts", "elementwise", "attention", "router")
 """Compiled apart from each other; no two have a kernel of the same name."""
 
-OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--restrict")
+OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 """For the compiler, beside the architecture. The order and rounding of fp32 operations is the contract."""
 
 TYPES = """\

@@ -39,6 +39,13 @@ def test_the_least_a_file_can_say(tmp_path: Path) -> None:
     assert config.coordinator.listen == DEFAULT_LISTEN
     assert config.coordinator.threads == default_threads()
     assert config.coordinator.kv == "f16"
+    assert (config.coordinator.device, config.coordinator.vram_gib) == ("cpu", None)
+
+
+@pytest.mark.parametrize(("said", "expected"), [('"auto"', None), ("0", 0.0), ("0.25", 0.25), ("4096", 4096.0)])
+def test_how_much_memory_of_a_device_experts_may_take(tmp_path: Path, said: str, expected: float | None) -> None:
+    text = f'[model]\npath = "model.gguf"\n[coordinator]\ndevice = "cuda:0"\nvram_gib = {said}\n'
+    assert read(tmp_path, text).coordinator.vram_gib == expected
 
 
 def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
@@ -53,7 +60,8 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         model = { path = "model.gguf" }
         [coordinator]
         listen = "ipc://@some-name"
-        device = "cpu"
+        device = "cuda:1"
+        vram_gib = 8
         threads = 3
         kv = "f32"
         chunk = 32
@@ -71,6 +79,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
     )
     assert config.coordinator.listen == "ipc://@some-name"
     assert (config.coordinator.threads, config.coordinator.kv, config.coordinator.chunk) == (3, "f32", 32)
+    assert (config.coordinator.device, config.coordinator.vram_gib) == ("cuda:1", 8.0)
     assert config.workers == (
         WorkerGroup(name="box-a", count=2, threads=4),
         WorkerGroup(name="box-b", model_path=tmp_path / "copy.gguf"),
@@ -85,7 +94,7 @@ path = "missing.gguf"
 [coordinator]
 listen = "tcp://0.0.0.0:7600"
 threads = 0
-device = "cuda:0"
+device = "cuda:x"
 speed = 11
 
 [[workers]]
@@ -127,7 +136,7 @@ name = "gpu"
     by_key = {line.split(": ")[1]: line for line in found}
     assert "No such file" in by_key["model.path"]
     assert "a whole number from 1 to 512 is expected, found 0" in by_key["coordinator.threads"]
-    assert '"cuda:0" is not available yet; "cpu" is' in by_key["coordinator.device"]
+    assert 'cpu or cuda:0 to cuda:63 is expected, found "cuda:x"' in by_key["coordinator.device"]
     assert "unknown; known are listen, threads" in by_key["coordinator.speed"]
     assert "not available yet" in by_key["peers"]
     assert "unknown; known are model, coordinator, workers" in by_key["surprise"]

@@ -75,6 +75,32 @@ COMMAND_LINES: Rows = {
         "generate --workers many x",
         "--workers is many, expected a whole number from 0 to 64",
     ),
+    "not a device": ("generate --device gpu x", "--device is gpu, expected cpu or cuda:0 to cuda:63"),
+    "65 devices": ("generate --device cuda:64 x", "--device is cuda:64, expected cpu or cuda:0 to cuda:63"),
+    "device of a file": (
+        "generate --config {folder}/good.toml --device cuda:0 x",
+        "--device and --config exclude each other: the file decides that",
+    ),
+    "memory of a file": (
+        "generate --config {folder}/good.toml --vram-gib 1 x",
+        "--vram-gib and --config exclude each other: the file decides that",
+    ),
+    "memory of no device": (
+        "generate --vram-gib 4 x",
+        "--vram-gib is memory of a GPU: it needs --device cuda:0, or another",
+    ),
+    "memory of the processor": (
+        "logits --device cpu --vram-gib auto --ids 1 --out {folder}/x.npy",
+        "--vram-gib is memory of a GPU: it needs --device cuda:0, or another",
+    ),
+    "negative memory": (
+        "logits --device cuda:0 --vram-gib -1 --ids 1 --out {folder}/x.npy",
+        "--vram-gib is -1, expected auto or a number from 0 to 4096",
+    ),
+    "memory without a number": (
+        "generate --device cuda:0 --vram-gib nan x",
+        "--vram-gib is nan, expected auto or a number from 0 to 4096",
+    ),
     "no threads": (
         "generate --threads 0 x",
         "--threads is 0, expected a whole number from 1 to 512",
@@ -331,15 +357,35 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     ),
     "unknown key": (
         f"{MODEL}[coordinator]\nspeed = 1\n",
-        "line 4: coordinator.speed: unknown; known are listen, threads, kv, chunk, device, local_experts",
+        "line 4: coordinator.speed: unknown; known are listen, threads, kv, chunk, device, vram_gib, local_experts",
     ),
     "unknown key of a group": (
         f"{MODEL}{GROUP}speed = 1\n",
         "line 5: workers.speed: unknown; known are name, count, threads, host, ram_gib, model_path",
     ),
-    "device for later": (
-        f'{MODEL}[coordinator]\ndevice = "cuda:0"\n',
-        'line 4: coordinator.device: "cuda:0" is not available yet; "cpu" is',
+    "not a device": (
+        f'{MODEL}[coordinator]\ndevice = "gpu"\n',
+        'line 4: coordinator.device: cpu or cuda:0 to cuda:63 is expected, found "gpu"',
+    ),
+    "number for a device": (
+        f"{MODEL}[coordinator]\ndevice = 0\n",
+        "line 4: coordinator.device: cpu or cuda:0 to cuda:63 is expected, found 0",
+    ),
+    "65 devices": (
+        f'{MODEL}[coordinator]\ndevice = "cuda:64"\n',
+        'line 4: coordinator.device: cpu or cuda:0 to cuda:63 is expected, found "cuda:64"',
+    ),
+    "memory of no device": (
+        f"{MODEL}[coordinator]\nvram_gib = 4\n",
+        'line 4: coordinator.vram_gib: this is memory of a GPU: it needs device = "cuda:0", or another',
+    ),
+    "negative memory": (
+        f'{MODEL}[coordinator]\ndevice = "cuda:0"\nvram_gib = -0.5\n',
+        'line 5: coordinator.vram_gib: "auto" or a number from 0 to 4096 is expected, found -0.5',
+    ),
+    "memory in words": (
+        f'{MODEL}[coordinator]\ndevice = "cuda:0"\nvram_gib = "most"\n',
+        'line 5: coordinator.vram_gib: "auto" or a number from 0 to 4096 is expected, found "most"',
     ),
     "wrong types, all at once": (
         f'{MODEL}[coordinator]\nlisten = 7600\nthreads = true\nkv = 16\nchunk = "all"\nlocal_experts = false\n',

@@ -34,6 +34,19 @@ def test_commands_and_names() -> None:
     assert "far-0" in far
 
 
+@pytest.mark.parametrize(
+    ("vram_gib", "told"), [(None, "auto"), (0.0, "0"), (8.0, "8"), (0.001, "0.001"), (79.123456, "79.123456")]
+)
+def test_a_device_is_named_with_what_experts_may_take_of_it(vram_gib: float | None, told: str) -> None:
+    config = private_cluster(MODEL, workers=0, threads=1, device="cuda:3", vram_gib=vram_gib)
+    [coordinator] = resolve(config, python="py", cores=()).processes
+    assert coordinator.command[-4:] == ("--device", "cuda:3", "--vram-gib", told)
+    assert (
+        "--device"
+        not in resolve(private_cluster(MODEL, workers=0, threads=1), python="py", cores=()).processes[0].command
+    )
+
+
 def test_workers_get_disjoint_cores_and_the_coordinator_any() -> None:
     config = ClusterConfig(model=MODEL, workers=(WorkerGroup(name="w", count=2, threads=2),))
     plan = resolve(config, python="py", cores=(1, 3, 5, 7, 9))

@@ -17,7 +17,7 @@ from coordinator.member import FromWorker, Instructions, Lost, Member, Tell
 from coordinator.members import MAX_CLIENTS, Members
 from coordinator.placement import Stock, own_share
 from coordinator.plan import DEVICE, LOCAL
-from expert_worker.membership import HELLO_AGAIN_S
+from protocol.holder.membership import HELLO_AGAIN_S
 from protocol.messages import (
     MAX_BEAT_S,
     MIN_BEAT_S,

@@ -18,8 +18,8 @@ from open_bank import activations, open_bank, rows_of
 from worker_process import ROOT, WITHIN_S, ScriptedCoordinator, WorkerProcess
 
 import native
-from expert_worker.answer import answer
 from protocol import codec
+from protocol.holder.answer import answer
 from protocol.messages import (
     Beat,
     Hello,

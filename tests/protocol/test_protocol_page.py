@@ -10,9 +10,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from coordinator import client, hello, launcher, main
-from expert_worker import control, membership, serve
 from protocol import codec, endpoints, messages, wire
 from protocol import fields as field_module
+from protocol.holder import control, membership, serve
 from protocol.messages import PROTOCOL, Any_, Message, Spec
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,11 +134,13 @@ class LiveCluster:
         coordinator_module: str = "coordinator.main",
         models: Mapping[int, Path] | None = None,
         worker_module: str = "expert_worker.main",
+        peers: Collection[int] = (),
+        peer_options: Sequence[str] = (),
     ) -> None:
         """`problems` names, by number, workers that misbehave, and how (problem_worker); `isas` is for the workers.
 
         `models` names workers with a copy of the model of their own; `worker_module` is run as the workers that have no
-        problem.
+        problem. The workers numbered in `peers` are peers on an emulated device, called peer-N.
         """
         self.endpoint = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
         self.workers: list[RealProcess] = []
@@ -148,6 +150,8 @@ class LiveCluster:
         self._problems = dict(problems or {})
         self._worker_module = worker_module
         self._worker_options = list(worker_options)
+        self._peers = frozenset(peers)
+        self._peer_options = list(peer_options)
         self._isas = list(isas)
         self._coordinator_isa = coordinator_isa
         self._coordinator_module = coordinator_module
@@ -163,9 +167,13 @@ class LiveCluster:
 
     def start_worker(self, number: int) -> RealProcess:
         """The worker of that number, for the first time or again."""
-        name = f"worker-{number}"
+        is_peer = number in self._peers
+        name = f"{'peer' if is_peer else 'worker'}-{number}"
         model = self._models.get(number, self._model)
-        options = ["--connect", self.endpoint, "--model", str(model), "--name", name, *self._worker_options]
+        options = ["--connect", self.endpoint, "--model", str(model), "--name", name]
+        if is_peer:
+            return self.start(name, "emulated_peer", [*options, *self._peer_options])
+        options += self._worker_options
         env = {"EXPERTMESH_ISA": self._isas[number]} if self._isas else {}
         problem = self._problems.get(number)
         if problem is None:

@@ -59,6 +59,8 @@ class EmulatedDevice:
     def __init__(self, memory: int = MEMORY) -> None:
         self.launched: list[str] = []
         """Kernels, in the order of their launches."""
+        self.room: int | None = None
+        """Bytes of the largest array that can be had; None is no limit."""
         self._memory = memory
         self._units = {name: _Unit(name) for name in UNITS}
 
@@ -71,6 +73,8 @@ class EmulatedDevice:
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         wanted = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if self.room is not None and wanted > self.room:
+            raise DeviceError(f"device {self.name}: no room for {wanted} bytes; {self.room} of {self._memory} are free")
         raw = np.full(wanted + ALIGNED, 0xA5, np.uint8)  # what nobody wrote shows
         start = -raw.ctypes.data % ALIGNED
         return cast("Array", raw[start : start + wanted].view(dtype).reshape(shape))

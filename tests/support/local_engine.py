@@ -10,9 +10,12 @@ import numpy as np
 
 import native
 from coordinator.dense import DenseModel
+from coordinator.dense_cuda import CudaDense
+from coordinator.dense_half import DenseHalf
 from coordinator.engine import Chunk, Engine, ExpertRunner
 from coordinator.local import LocalExperts
 from expert_worker.bank import ExpertBank
+from native import cuda
 from protocol.messages import F32, MAX_ROWS
 from protocol.model import Model
 
@@ -23,13 +26,21 @@ def local_engine(
     kv: str = "f32",
     threads: int = 1,
     wrap: Callable[[ExpertRunner], ExpertRunner] = lambda experts: experts,
+    device: cuda.Device | None = None,
 ) -> Iterator[Engine]:
-    """The model of `path` without workers; `wrap` may put something between the engine and the experts."""
+    """The model of `path` without workers; `wrap` may put something between the engine and the experts.
+
+    The dense half is on the `device`, if one is given.
+    """
     pool = native.Pool(threads)
+
+    def dense_half(model: Model) -> DenseHalf:
+        return DenseModel(model, pool, MAX_ROWS, kv) if device is None else CudaDense(model, device, MAX_ROWS, kv)
+
     with (
         Model.open(path) as model,
         ExpertBank(model, pool) as bank,
-        Engine(model, wrap(LocalExperts(bank)), DenseModel(model, pool, MAX_ROWS, kv)) as engine,
+        Engine(model, wrap(LocalExperts(bank)), dense_half(model)) as engine,
     ):
         yield engine
 

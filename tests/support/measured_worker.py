@@ -13,6 +13,7 @@ from pathlib import Path
 
 import expert_worker.main
 from protocol.codec import Frame
+from protocol.holder import process
 from protocol.wire import SMALL_FRAME_BYTES, Dialled
 
 
@@ -45,5 +46,5 @@ def largest_messages(log: Path) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    vars(expert_worker.main)["Dialled"] = MeasuredLine
+    vars(process)["Dialled"] = MeasuredLine
     sys.exit(expert_worker.main.main())

@@ -17,6 +17,7 @@ import numpy as np
 
 import expert_worker.main
 from protocol.codec import encode
+from protocol.holder import process
 from protocol.messages import Message, Sums
 from protocol.wire import SMALL_FRAME_BYTES, Dialled
 
@@ -153,5 +154,5 @@ PROBLEMS: dict[str, Problem] = {
 
 
 if __name__ == "__main__":
-    vars(expert_worker.main)["Dialled"] = ProblemLine
+    vars(process)["Dialled"] = ProblemLine
     sys.exit(expert_worker.main.main())

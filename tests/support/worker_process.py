@@ -100,15 +100,17 @@ class ScriptedCoordinator:
 
 
 class WorkerProcess:
-    """`python -P -m expert_worker.main`, its stderr in a file."""
+    """`python -P -m expert_worker.main`, or another holder of experts, its stderr in a file."""
 
-    def __init__(self, endpoint: str, model: Path, folder: Path, *options: str) -> None:
+    def __init__(
+        self, endpoint: str, model: Path, folder: Path, *options: str, module: str = "expert_worker.main"
+    ) -> None:
         self._log = folder / f"worker-{uuid.uuid4().hex[:6]}.log"
         arguments = ["--connect", endpoint, "--model", str(model), "--name", "box-0", "--log", "debug", *options]
         with self._log.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "expert_worker.main", *arguments],
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                [sys.executable, "-P", "-m", module, *arguments],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

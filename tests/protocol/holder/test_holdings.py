@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expert_worker.holdings import Holdings, prepare
 from protocol.errors import ExpertError
+from protocol.holder.holdings import PIECE, Holdings, prepare
 from protocol.messages import U8, Assign, AssignFailed, AssignProgress, AssignReady
 
 SHAPE = (3, 4)
@@ -26,7 +26,11 @@ class Preparer:
 
     def __init__(self, fails_in: int = -1) -> None:
         self.asked: list[tuple[int, list[int]]] = []
+        self.room_for: list[tuple[U8, U8 | None]] = []
         self._fails_in = fails_in
+
+    def make_room(self, wanted: U8, in_force: U8 | None) -> None:
+        self.room_for.append((wanted, in_force))
 
     def prepare(self, layer: int, experts: np.ndarray) -> None:
         self.asked.append((layer, experts.tolist()))
@@ -59,16 +63,17 @@ def test_preparing_reports_each_layer_and_then_the_end() -> None:
     holdings, bank = Holdings(), Preparer()
     assigned = held((0, 1), (2, 0), (2, 3))
     steps = prepare(Assign(placement=5, in_force=0, held=assigned), SHAPE, bank, holdings)
+    assert next(steps) is None, "beats may be due within a layer"
     first = next(steps)
     assert isinstance(first, AssignProgress)
     assert (first.placement, first.done, first.total) == (5, 1, 3)
     assert bank.asked == [(0, [1])]
     assert holdings.get(5) is None
-    *progress, last = steps
+    *progress, last = filter(None, steps)
     assert [message.done for message in progress if isinstance(message, AssignProgress)] == [2, 3]
     assert isinstance(last, AssignReady)
     assert (last.placement, last.experts) == (5, 3)
-    assert bank.asked == [(0, [1]), (1, []), (2, [0, 3])]
+    assert bank.asked == [(0, [1]), (2, [0, 3])]
     assert holdings.get(5) is not None
 
 
@@ -92,8 +97,29 @@ def test_a_set_for_another_model_is_refused_with_both_shapes(shape: tuple[int, i
 
 def test_a_failure_ends_it_with_the_reason() -> None:
     holdings, bank = Holdings(), Preparer(fails_in=1)
-    *_, last = prepare(Assign(placement=5, in_force=0, held=held()), SHAPE, bank, holdings)
+    assigned = held((0, 0), (1, 1), (2, 2))
+    *_, last = prepare(Assign(placement=5, in_force=0, held=assigned), SHAPE, bank, holdings)
     assert isinstance(last, AssignFailed)
     assert last.reason == "layer 1, expert 1: the disk is gone"
     assert len(bank.asked) == 2
     assert holdings.get(5) is None
+
+
+def test_a_large_layer_is_made_ready_in_pieces() -> None:
+    bank, assigned = Preparer(), np.ones((1, 2 * PIECE + 1), np.uint8)
+    messages = list(prepare(Assign(placement=5, in_force=0, held=assigned), assigned.shape, bank, Holdings()))
+    assert [len(experts) for _, experts in bank.asked] == [PIECE, PIECE, 1]
+    assert [type(message).__name__ for message in messages] == [*["NoneType"] * 3, "AssignProgress", "AssignReady"]
+
+
+def test_there_must_be_room_for_the_new_set_and_the_one_in_force() -> None:
+    holdings, bank = Holdings(), Preparer()
+    before = Assign(placement=5, in_force=0, held=held((0, 1)))
+    holdings.add(before)
+    first = Assign(placement=6, in_force=5, held=held((0, 2)))
+    list(prepare(first, SHAPE, bank, holdings))
+    list(prepare(Assign(placement=7, in_force=0, held=held()), SHAPE, bank, holdings))
+    (wanted, in_force), (_, nothing) = bank.room_for
+    assert wanted is first.held
+    assert in_force is before.held
+    assert nothing is None

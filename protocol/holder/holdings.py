@@ -1,4 +1,4 @@
-"""The sets of experts that a worker was assigned, and how it makes them ready."""
+"""The sets of experts that a holder was assigned, and how it makes them ready."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import ExpertError
+from protocol.errors import ExpertError, RoomError
 from protocol.messages import MAX_REASON, U8, Assign, AssignFailed, AssignProgress, AssignReady
 
 
@@ -28,8 +28,15 @@ class Holdings:
         return self._sets.get(placement)
 
 
+PIECE = 4
+"""Experts made ready at one go: their bytes may have to come from a slow disk, and beats are due meanwhile."""
+
+
 class Preparer(Protocol):
-    """What of a bank is needed here."""
+    """What makes experts ready, wherever they lie."""
+
+    def make_room(self, wanted: U8, in_force: U8 | None) -> None:
+        """Give up experts that are in neither of these sets (layers, experts); RoomError if both cannot be held."""
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
         """Make experts of a layer ready; ExpertError if that cannot be."""
@@ -37,24 +44,28 @@ class Preparer(Protocol):
 
 def prepare(
     assign: Assign, shape: tuple[int, int], bank: Preparer, holdings: Holdings
-) -> Iterator[AssignProgress | AssignReady | AssignFailed]:
-    """Make ready what is assigned, one layer for each message taken; the last one says how it ended.
+) -> Iterator[AssignProgress | AssignReady | AssignFailed | None]:
+    """Make ready what is assigned, a few experts for each item taken: a message, or None within a layer.
 
-    `shape` is (layers, experts) of the model.
+    The last message says how it ended. `shape` is (layers, experts) of the model.
     """
     if assign.held.shape != shape:
         reason = f"experts of {assign.held.shape} (layers, experts) assigned, the model has {shape}"
         yield AssignFailed(placement=assign.placement, reason=reason)
         return
     layers = shape[0]
-    for layer in range(layers):
-        try:
-            bank.prepare(layer, np.flatnonzero(assign.held[layer]))
-        except ExpertError as error:
-            yield AssignFailed(placement=assign.placement, reason=str(error)[:MAX_REASON])
-            return
-        if layer < layers - 1:
-            yield AssignProgress(placement=assign.placement, done=layer + 1, total=layers)
+    try:
+        bank.make_room(assign.held, holdings.get(assign.in_force))
+        for layer in range(layers):
+            experts = np.flatnonzero(assign.held[layer])
+            for start in range(0, len(experts), PIECE):
+                bank.prepare(layer, experts[start : start + PIECE])
+                yield None
+            if layer < layers - 1:
+                yield AssignProgress(placement=assign.placement, done=layer + 1, total=layers)
+    except (ExpertError, RoomError) as error:
+        yield AssignFailed(placement=assign.placement, reason=str(error)[:MAX_REASON])
+        return
     holdings.add(assign)
     yield AssignProgress(placement=assign.placement, done=layers, total=layers)
     yield AssignReady(placement=assign.placement, experts=int(np.count_nonzero(assign.held)))

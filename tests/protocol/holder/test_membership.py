@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from message_examples import hello, run_experts, welcome
 
-from expert_worker.holdings import Holdings
-from expert_worker.membership import HELLO_AGAIN_S, SILENCE_S, Greet, Instruction, Membership, Prepare, SendBeat
-from expert_worker.serve import Desk, Leave
+from protocol.holder.holdings import Holdings
+from protocol.holder.membership import HELLO_AGAIN_S, SILENCE_S, Greet, Instruction, Membership, Prepare, SendBeat
+from protocol.holder.serve import Desk, Leave
 from protocol.messages import (
     U8,
     Assign,

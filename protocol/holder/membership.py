@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from expert_worker.holdings import Holdings
-from expert_worker.serve import Desk, Leave
+from protocol.holder.holdings import Holdings
+from protocol.holder.serve import Desk, Leave
 from protocol.messages import Assign, BeatSeen, Hello, Message, Refused, SayHello, Stop, Welcome
 
 log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 
 import psutil
 
-from expert_worker.holdings import Preparer, prepare
-from expert_worker.membership import Greet, Instruction, Membership, Prepare, SendBeat
-from expert_worker.serve import FLUSH_S, Connection, Desk, Leave, Orders, Progress
 from protocol.errors import ConfigError
+from protocol.holder.holdings import Preparer, prepare
+from protocol.holder.membership import Greet, Instruction, Membership, Prepare, SendBeat
+from protocol.holder.serve import FLUSH_S, Connection, Desk, Leave, Orders, Progress
 from protocol.messages import Beat, Message, Stopped
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ LEAVE_S = 10.0
 
 
 class Control:
-    """The control thread of one worker."""
+    """The control thread of one holder."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Control:
         self._progress = progress
         self._line: Connection | None = None
         self._malformed = 0
-        self._preparation: Iterator[Message] = iter(())
+        self._preparation: Iterator[Message | None] = iter(())
         self._leave_by: float | None = None
         self._finished = threading.Event()
         self._farewell = False
@@ -83,16 +83,21 @@ class Control:
 
     def _round(self) -> None:
         """One look at everything; takes LOOK_S at most."""
-        preparing = next(self._preparation, None)
-        if preparing is not None:
-            self._say(preparing)
-        message = self._hear(0 if preparing is not None else self._patience())
+        message = self._hear(0 if self._prepare_on() else self._patience())
         now = time.monotonic()
         if message is not None:
             self._follow(self._membership.hear(message, now))
         self._follow(self._membership.tick(now))
         if self._leave_by is not None and now >= self._leave_by:
             self._abandon()
+
+    def _prepare_on(self) -> bool:
+        """Do the next piece of what is being prepared; False if there is none."""
+        for news in self._preparation:
+            if news is not None:
+                self._say(news)
+            return True
+        return False
 
     def _patience(self) -> float:
         return LOOK_S if self._leave_by is not None else max(0.0, min(LOOK_S, self._membership.due_s()))

@@ -15,10 +15,10 @@ from moe_models import write_model
 from open_bank import activations, open_bank, rows_of
 
 import native
-from expert_worker.answer import answer, assign_slots, pack
 from expert_worker.bank import ExpertBank
 from protocol import codec
 from protocol.errors import ExpertError
+from protocol.holder.answer import answer, assign_slots, pack
 from protocol.messages import I32, I64, RunExperts, Sums, WorkFailed
 
 LAYERS, EXPERTS, WIDTH = 2, 6, 64

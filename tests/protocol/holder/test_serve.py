@@ -12,10 +12,10 @@ from message_examples import run_experts
 from queue_lines import WITHIN_S, QueueLine
 
 import native
-from expert_worker import serve as serve_module
-from expert_worker.holdings import Holdings
-from expert_worker.serve import Desk, Leave, Orders, Progress, compute
 from protocol.errors import ExpertError
+from protocol.holder import serve as serve_module
+from protocol.holder.holdings import Holdings
+from protocol.holder.serve import Desk, Leave, Orders, Progress, compute
 from protocol.messages import Assign, BeatSeen, Message, OpenWork, SayHello, Stop, Sums, WorkFailed
 
 pytestmark = pytest.mark.timeout(60)

@@ -11,12 +11,12 @@ import pytest
 from message_examples import hello, run_experts, welcome
 from queue_lines import WITHIN_S, QueueLine
 
-from expert_worker import control as control_module
-from expert_worker import membership as membership_module
-from expert_worker.control import Control
-from expert_worker.membership import Membership
-from expert_worker.serve import Desk, Leave, Orders, Progress
 from protocol.errors import ConfigError
+from protocol.holder import control as control_module
+from protocol.holder import membership as membership_module
+from protocol.holder.control import Control
+from protocol.holder.membership import Membership
+from protocol.holder.serve import Desk, Leave, Orders, Progress
 from protocol.messages import (
     Assign,
     AssignFailed,
@@ -43,6 +43,9 @@ class Preparer:
         self.may_go_on = threading.Event()
         self.may_go_on.set()
         self.raises: Exception | None = None
+
+    def make_room(self, wanted: Any, in_force: Any) -> None:
+        """There is any amount."""
 
     def prepare(self, layer: int, experts: Any) -> None:
         assert self.may_go_on.wait(WITHIN_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,25 @@ from protocol.errors import ExpertError
 from protocol.messages import F32, I8, I32, I64, MAX_ENTRIES_PER_ROW, MAX_REASON, U8, RunExperts, Sums, WorkFailed
 
 
-class Runner(Protocol):
-    """What of a bank is needed here; see ExpertBank."""
+class ActivationRows(Protocol):
+    """Activations in the form that a runner's kernels take."""
 
-    def rows(self, layer: int, codes: I8, scales: F32, values: F32) -> native.Rows: ...
+    @property
+    def columns(self) -> int: ...
+
+
+Rows = TypeVar("Rows", bound=ActivationRows)
+
+
+class Runner(Protocol[Rows]):
+    """What computes experts, wherever they lie: `expert_worker.bank.ExpertBank` says it in full."""
+
+    def rows(self, layer: int, codes: I8, scales: F32, values: F32) -> Rows: ...
 
     def run(
         self,
         layer: int,
-        rows: native.Rows,
+        rows: Rows,
         entry_expert: I32,
         entry_row: I32,
         entry_weight: F32,
@@ -42,7 +52,7 @@ class Slots(NamedTuple):
     """Rows with more, ascending."""
 
 
-def answer(work: RunExperts, bank: Runner, held: U8 | None, wait_us: int = 0) -> Sums | WorkFailed:
+def answer(work: RunExperts, bank: Runner[Rows], held: U8 | None, wait_us: int = 0) -> Sums | WorkFailed:
     """Run the experts if all of them are in `held` (layers, experts), the set of the placement that `work` names.
 
     None means that the placement is not known. `wait_us` goes into the answer.

@@ -1,0 +1,267 @@
+"""The dense half of a step on a GPU: weights, caches and activations in its memory; the same bits as on the CPU.
+
+The host looks up embeddings, learns which experts were chosen, and gets the logits. `native/cuda` has the kernels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+import native
+from coordinator.activations import Activations
+from coordinator.cuda_cache import CudaCache, CudaWindow
+from coordinator.kv import check_kv, no_room
+from coordinator.rope import rotation
+from coordinator.sums import LayerSums
+from coordinator.weights import DenseWeights
+from coordinator.weights import FeedForward as Matrices
+from coordinator.window import Window
+from native import cuda
+from native.cuda.device import NO_FAULT, blocks_of, uploaded
+from protocol.errors import ConfigError
+from protocol.geometry import Geometry
+from protocol.gguf import TensorInfo
+from protocol.messages import F32, I32
+from protocol.model import Model
+
+THREADS = 256
+MAX_HEAD_DIM = 512
+"""A query lies in the shared memory of a block (native/cuda/attention.cu)."""
+
+
+class CudaDense:
+    """The dense weights at work on a device (a `DenseHalf`). The buffers are shared by all steps: one at a time."""
+
+    def __init__(self, model: Model, device: cuda.Device, max_rows: int, kv: str) -> None:
+        """`kv` is one of KV_TYPES; no step has more than `max_rows` rows. `model` stays open.
+
+        ModelError if it lacks a dense tensor, or one has another shape or a type that no kernel runs; ConfigError if
+        the device has no room, or heads are too wide.
+        """
+        check_kv(kv)
+        geometry = self.geometry = model.geometry
+        if geometry.head_dim > MAX_HEAD_DIM:
+            raise ConfigError(
+                f"heads of {geometry.head_dim} columns, {MAX_HEAD_DIM} at most are expected on device {device.name}"
+            )
+        self.device = device
+        self.kv = kv
+        try:
+            self.weights = DenseWeights.of(model, self._matrix, lambda vector: uploaded(device, vector))
+            turns = rotation(geometry.rotary, geometry.head_dim)
+            self.frequencies, self.magnitude = uploaded(device, turns.frequencies), np.float64(turns.magnitude)
+            self.buffers = Activations.of(geometry, max_rows, device.empty)
+            self.elsewhere = device.empty((max_rows, geometry.width), np.int64)
+            self.networks = {
+                layer: _Network(device, geometry, matrices) for layer, matrices in self.weights.feed_forward.items()
+            }
+        except cuda.DeviceError as error:
+            raise ConfigError(f"the dense weights do not fit: {error}") from None
+        self.host_sums = np.zeros((max_rows, geometry.width), np.int64)
+        self.no_fault = np.full(1, NO_FAULT, np.int32)
+
+    def new_cache(self, positions: int) -> CudaCache:
+        """Memory for all positions. RequestError if the device has no room."""
+        try:
+            return CudaCache(self.device, self.geometry, positions, self.kv)
+        except cuda.DeviceError as error:
+            raise no_room(positions, self.geometry, self.kv) from error
+
+    def begin(self, window: Window) -> CudaStep:
+        """Embed the window's ids and look up their rotations."""
+        return CudaStep(self, window)
+
+    def _matrix(self, info: TensorInfo) -> cuda.CudaWeights:
+        """A copy, read past the mapping: a file that shrank meanwhile is a ModelError."""
+        columns, rows = info.shape
+        data = np.frombuffer(info.file.read(info.offset, info.bytes), np.uint8)
+        return cuda.CudaWeights(self.device, data, int(info.type), rows, columns)
+
+
+class CudaStep:
+    """One step on a device (a `DenseStep`)."""
+
+    def __init__(self, dense: CudaDense, window: Window) -> None:
+        rows, geometry, device = window.rows, dense.geometry, dense.device
+        self._dense, self._device, self._weights, self._geometry = dense, device, dense.weights, geometry
+        self._rows = rows
+        self._eps = np.float32(geometry.norm_eps)
+        buffers = self._buffers = dense.buffers.first(rows)
+        device.upload(dense.weights.embedding.dequantise(0, window.ids), buffers.x)
+        self._window = CudaWindow(device, window)
+        half = geometry.head_dim // 2
+        self._cos, self._sin = device.empty((rows, half), np.float32), device.empty((rows, half), np.float32)
+        self._rope_table(half)
+        # Number of the first bad row, ids (rows, k) and weights (rows, k), so that one copy fetches them all.
+        self._routed = device.empty((1 + 2 * rows * geometry.experts_used,), np.int32)
+        self._fault = self._routed[:1]
+        device.upload(dense.no_fault, self._fault)
+        device.zero(buffers.sums)  # the step before may have ended between two layers
+        dense.host_sums[:rows].fill(0)
+        self.sums = LayerSums(host=dense.host_sums[:rows], device=buffers.sums)
+        """Where the next layer's experts are added up, (rows, width)."""
+
+    def attend(self, layer: int) -> None:
+        """x += attention of x; keys and values of the rows are stored. What is not finite shows in `route`."""
+        weights, buffers, geometry = self._weights.layers[layer], self._buffers, self._geometry
+        self._norm(buffers.x, weights.attention_norm, self._rows, geometry.width, buffers.normed)
+        rows = self._quantised(buffers.normed)  # once, for three matrices
+        for matrix, out in ((weights.query, buffers.query), (weights.key, buffers.key), (weights.value, buffers.value)):
+            cuda.matmul(self._device, matrix, rows, out)
+        for heads, norm, count in (
+            (buffers.query, weights.query_norm, geometry.heads),
+            (buffers.key, weights.key_norm, geometry.kv_heads),
+        ):
+            self._norm(heads, norm, self._rows * count, geometry.head_dim, heads)
+            self._rotate(heads, count)
+        self._window.store(layer, buffers.key, buffers.value)
+        self._window.attend(layer, buffers.query, buffers.attended)
+        cuda.matmul(self._device, weights.output, self._quantised(buffers.attended), buffers.normed)
+        self._add(buffers.x, buffers.normed)
+
+    def route(self, layer: int, quantise: bool) -> tuple[cuda.CudaRows, I32, F32]:
+        """What the experts take, and which of them: activation rows, ids and weights (rows, k). NonFiniteError(row)."""
+        geometry, router = self._geometry, self._weights.routers[layer]
+        count, k = self._rows, geometry.experts_used
+        rows = self._ffn_input(layer)
+        if quantise or router.quantised:
+            rows.quantise(self._fault)
+        cuda.matmul(self._device, router, rows, self._buffers.router)
+        self._device.launch(
+            "route",
+            (count, 1, 1),
+            32,
+            self._buffers.router,
+            np.int32(geometry.experts),
+            np.int32(k),
+            np.int32(geometry.normalise_weights),
+            np.float32(geometry.weight_scale),
+            self._routed[1 : 1 + count * k],
+            self._routed[1 + count * k :].view(np.float32),
+            self._fault,
+        )
+        routed = self._device.download(self._routed)
+        self._raise_fault(int(routed[0]))
+        ids, weights = routed[1:].reshape(2, count, k)
+        return rows, ids, weights.view(np.float32)
+
+    def combine(self) -> None:
+        """x += the layer's experts: rounded to fp32 once, however many there were."""
+        elsewhere, sums = None, self.sums
+        if sums.host_used:
+            elsewhere = self._dense.elsewhere[: self._rows]
+            self._device.upload(sums.host, elsewhere)
+            sums.host.fill(0)
+            sums.host_used = False
+        values = self._rows * self._geometry.width
+        self._device.launch(
+            "combine",
+            blocks_of(values, THREADS),
+            THREADS,
+            self._buffers.x,
+            self._buffers.sums,
+            elsewhere,
+            np.int64(values),
+        )
+
+    def feed_forward(self, layer: int) -> None:
+        """x += what a dense layer has in place of experts: one expert for all rows. NonFiniteError(row)."""
+        self._dense.networks[layer].run(self._ffn_input(layer), self._buffers.normed, self._buffers.sums)
+        self._add(self._buffers.x, self._buffers.normed)
+
+    def logits(self, rows: list[int]) -> F32:
+        """Head of the rows named, a new array (len(rows), vocabulary). NonFiniteError(index into `rows`)."""
+        geometry, device = self._geometry, self._device
+        if not rows:
+            return np.empty((0, geometry.vocabulary), np.float32)
+        normed = device.empty((len(rows), geometry.width), np.float32)
+        for at, first, count in _runs(rows):
+            x, to = self._buffers.x[first : first + count], normed[at : at + count]
+            self._norm(x, self._weights.output_norm, count, geometry.width, to)
+        on_device = device.empty((len(rows), geometry.vocabulary), np.float32)
+        cuda.matmul(device, self._weights.head, self._quantised(normed), on_device)
+        logits: F32 = device.download(on_device)
+        self._raise_fault(int(device.download(self._fault)[0]))
+        finite = np.isfinite(logits).all(axis=1)
+        if not finite.all():
+            raise native.NonFiniteError("a logit is NaN or infinite", int(finite.argmin()))
+        return logits
+
+    def _ffn_input(self, layer: int) -> cuda.CudaRows:
+        buffers = self._buffers
+        self._norm(buffers.x, self._weights.layers[layer].ffn_norm, self._rows, self._geometry.width, buffers.normed)
+        return cuda.CudaRows.of_values(self._device, buffers.normed)
+
+    def _quantised(self, values: cuda.Array) -> cuda.CudaRows:
+        rows = cuda.CudaRows.of_values(self._device, values)
+        rows.quantise(self._fault)
+        return rows
+
+    def _raise_fault(self, row: int) -> None:
+        if row != NO_FAULT:
+            raise native.NonFiniteError(f"row {row} holds NaN or infinity", row)
+
+    def _norm(self, x: cuda.Array, weight: cuda.Array, rows: int, columns: int, out: cuda.Array) -> None:
+        self._device.launch("rms_norm", (rows, 1, 1), 128, x, weight, self._eps, np.int32(columns), out)
+
+    def _rope_table(self, half: int) -> None:
+        dense, values = self._dense, self._rows * half
+        self._device.launch(
+            "rope_table",
+            blocks_of(values, THREADS),
+            THREADS,
+            self._window.position,
+            dense.frequencies,
+            dense.magnitude,
+            np.int32(half),
+            np.int32(values),
+            self._cos,
+            self._sin,
+        )
+
+    def _rotate(self, x: cuda.Array, heads: int) -> None:
+        half = self._geometry.head_dim // 2
+        pairs = self._rows * heads * half
+        self._device.launch(
+            "rope",
+            blocks_of(pairs, THREADS),
+            THREADS,
+            x,
+            self._cos,
+            self._sin,
+            np.int32(heads),
+            np.int32(half),
+            np.int64(pairs),
+        )
+
+    def _add(self, x: cuda.Array, y: cuda.Array) -> None:
+        values = self._rows * self._geometry.width
+        self._device.launch("add", blocks_of(values, THREADS), THREADS, x, y, np.int64(values))
+
+
+class _Network:
+    """A dense layer's feed-forward network: one expert for all rows."""
+
+    def __init__(self, device: cuda.Device, geometry: Geometry, matrices: Matrices[cuda.CudaWeights]) -> None:
+        gate, up, down = matrices
+        self._table = cuda.ExpertTable(device, gate.type, up.type, down.type, experts=1)
+        self._table.admit(0, gate.data, up.data, down.data)
+        self._network = cuda.FeedForward(device, geometry.width, matrices.gate.rows)
+
+    def run(self, rows: cuda.CudaRows, out: cuda.Array, no_sums: cuda.Array) -> None:
+        """out (rows, width). NonFiniteError(row)."""
+        every = np.arange(rows.count, dtype=np.int32)
+        first, one = np.zeros_like(every), np.ones(rows.count, np.float32)
+        self._network.run(self._table, rows, first, every, one, every, out, no_sums)
+        try:
+            self._network.check()
+        except native.EntryRangeError as error:
+            reason = "the feed-forward network's output is not finite or 2**22 or more"
+            raise native.NonFiniteError(reason, error.args[1]) from None
+
+
+def _runs(rows: list[int]) -> list[tuple[int, int, int]]:
+    """(index, first row, count) of each stretch of consecutive numbers."""
+    starts = [at for at, row in enumerate(rows) if at == 0 or row != rows[at - 1] + 1]
+    ends = [*starts[1:], len(rows)]
+    return [(at, rows[at], end - at) for at, end in zip(starts, ends, strict=True)]

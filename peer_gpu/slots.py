@@ -1,0 +1,218 @@
+"""Experts in a device's memory: filled, evicted, run. One class for the coordinator's own GPU and for peers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+import native
+from native import cuda
+from protocol.errors import ConfigError, ExpertError, RoomError
+from protocol.holder.refusals import check_ids, in_words, layer_of, rows_of
+from protocol.holder.watched_files import WatchedFiles
+from protocol.layout import LayerExperts, slot_size
+from protocol.messages import F32, I8, I32, U8
+from protocol.model import Model
+
+GIB = 1 << 30
+RESERVE = GIB // 2
+"""Bytes of a device's memory that are left alone at least, and at least a twentieth: others need some, too."""
+
+
+def room_on(device: cuda.Device, gib: float | None, reserve: int | None = None) -> int:
+    """Bytes for experts: `gib`, or what is free now less a reserve if that is None. ConfigError if it is not free.
+
+    The `reserve`, in bytes, is RESERVE or a twentieth of the device if that is None.
+    """
+    free, total = device.memory()
+    least = max(RESERVE, total // 20) if reserve is None else reserve
+    room = max(0, free - least) if gib is None else int(gib * GIB)
+    if room > free:
+        found = f"{free / GIB:.2f} of its {total / GIB:.2f} GiB are free"
+        raise ConfigError(f"device {device.name}: {gib:g} GiB of experts were asked for, {found}")
+    return room
+
+
+class ExpertSlots:
+    """Some experts of one model, each in an allocation of its own.
+
+    Two threads may use it: one makes ready and evicts, the other runs. Residency has two phases (rule R4): an eviction
+    shows in `held` before memory is given up, an admission when the copy is there. What is there stays good whatever
+    becomes of the file.
+    """
+
+    def __init__(self, device: cuda.Device, model: Model, limit: int) -> None:
+        """`limit`: bytes of experts at most. `model` stays open for as long as the slots are used."""
+        layout = self.layout = model.layout
+        self.limit = limit
+        self.used = 0
+        """Bytes of the experts that are there, or on their way."""
+        self.held: U8 = np.zeros((len(layout.layers), layout.experts), np.uint8)
+        """(layers, experts): 1 where the expert can be run. Replaced, never changed."""
+        self.device = device
+        self._data = {file.path.name: file.file.data for file in model.files.files}
+        self._watched = WatchedFiles(file.file for file in model.files.files)
+        self._sizes = np.array([0 if layer is None else layer.slot_bytes for layer in layout.layers], np.int64)
+        self._staged = np.zeros(int(self._sizes.max()), np.uint8)
+        self._slots: dict[tuple[int, int], cuda.Array] = {}
+        self._lock = threading.Lock()  # around what changes the tables, and what launches from them
+        self._tables = {number: self._table(layer) for number, layer in layout.with_experts()}
+        self._network = cuda.FeedForward(device, layout.width, layout.expert_width)
+
+    # --- residency --------------------------------------------------------------------------------------------
+
+    def bytes_of(self, held: U8) -> int:
+        """What a set of experts (layers, experts) takes."""
+        return int(held.sum(axis=1, dtype=np.int64) @ self._sizes)
+
+    def make_room(self, wanted: U8, in_force: U8 | None) -> None:
+        """Evict what is in neither of these sets (layers, experts). RoomError if both together exceed the limit."""
+        needed: U8 = wanted if in_force is None else wanted | in_force
+        if (missing := self.bytes_of(needed) - self.limit) > 0:
+            raise RoomError(
+                f"{self.bytes_of(wanted)} bytes of experts, and those in force until then, take {missing} bytes more "
+                f"than the {self.limit} that there are on {self.device.name}"
+            )
+        self.keep(needed)
+
+    def keep(self, held: U8) -> None:
+        """Evict whatever is not in `held` (layers, experts)."""
+        gone = [(int(layer), int(expert)) for layer, expert in np.argwhere(self.held > held)]
+        if not gone:
+            return
+        self.device.use()
+        with self._lock:
+            self.held = np.minimum(self.held, held)
+            for layer, expert in gone:
+                self._tables[layer].evict(expert)
+        self.device.finish()  # calls that were launched before may read them until now
+        for place in gone:
+            self.used -= self._slots.pop(place).nbytes
+
+    def prepare(self, layer: int, experts: NDArray[np.integer[Any]] | Sequence[int]) -> None:
+        """Copy those of a layer's experts, which ascend, that are missing. No experts are none of any layer.
+
+        ExpertError names the first that is out of range, has no room or lies in a file that has changed; none of
+        those that were missing is then there.
+        """
+        wanted = np.asarray(experts, np.int64)
+        if len(wanted) == 0:
+            return
+        check_ids(self.layout, layer, wanted)
+        missing = wanted[self.held[layer, wanted] == 0].tolist()
+        if not missing:
+            return
+        self._check_room(layer, missing)
+        self.device.use()
+        slots = {expert: self._filled(layer, expert) for expert in missing}
+        self.device.finish()
+        table, held = self._tables[layer], self.held.copy()
+        held[layer, missing] = 1
+        with self._lock:
+            for expert, slot in slots.items():
+                table.admit(expert, *self._matrices(layer, slot))
+            self.held = held
+        self._slots |= {(layer, expert): slot for expert, slot in slots.items()}
+        self.used += sum(slot.nbytes for slot in slots.values())
+
+    def close(self) -> None:
+        """Give up all of it. May be called again."""
+        self.keep(np.zeros_like(self.held))
+        self._watched.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _table(self, layer: LayerExperts) -> cuda.ExpertTable:
+        gate, up, down = (int(role.type) for role in layer.roles)
+        return cuda.ExpertTable(self.device, gate, up, down, self.layout.experts)
+
+    def _check_room(self, layer: int, missing: list[int]) -> None:
+        size, free = int(self._sizes[layer]), self.limit - self.used
+        if size * len(missing) > free:
+            first = missing[max(0, free // size)]
+            reason = f"no room for its {size} bytes: {self.used} of {self.limit} are used on {self.device.name}"
+            raise ExpertError(layer, first, reason)
+
+    def _filled(self, layer: int, expert: int) -> cuda.Array:
+        """A slot with the expert's bytes, which are known to be those of the file that was opened."""
+        staged = self._staged[: self._sizes[layer]]
+        start = 0
+        roles = layer_of(self.layout, layer).roles
+        for role in roles:
+            source = role.offset + expert * role.expert_bytes
+            staged[start : start + role.expert_bytes] = self._data[role.file][source : source + role.expert_bytes]
+            start += slot_size(role.expert_bytes)
+        self._watched.check({role.file for role in roles}, layer, np.array([expert]))
+        try:
+            slot = self.device.empty(staged.shape, np.uint8)
+        except cuda.DeviceError as error:
+            raise ExpertError(layer, expert, str(error)) from None
+        self.device.upload(staged, slot)
+        return slot
+
+    def _matrices(self, layer: int, slot: cuda.Array) -> tuple[cuda.Array, cuda.Array, cuda.Array]:
+        """Gate, up and down in a slot."""
+        gate, up, down = (role.expert_bytes for role in layer_of(self.layout, layer).roles)
+        at_up = slot_size(gate)
+        at_down = at_up + slot_size(up)
+        return slot[:gate], slot[at_up : at_up + up], slot[at_down : at_down + down]
+
+    # --- running ----------------------------------------------------------------------------------------------
+
+    def rows(self, layer: int, codes: I8, scales: F32, values: F32) -> cuda.CudaRows:
+        """Activations on the device: from `codes` (n, width) and `scales` (n, width / 32), or `values` (n, width).
+
+        ExpertError if that is not the form in which this layer's activations travel, or they are none.
+        """
+        host = rows_of(self.layout, layer, codes, scales, values)
+        try:
+            return cuda.CudaRows.uploaded(self.device, host, layer_of(self.layout, layer).quantised_input)
+        except cuda.DeviceError as error:
+            raise ExpertError(layer, -1, str(error)) from None
+
+    def run(
+        self,
+        layer: int,
+        rows: cuda.CudaRows,
+        entry_expert: I32,
+        entry_row: I32,
+        entry_weight: F32,
+        entry_slot: I32,
+        singles: cuda.Array,
+        sums: cuda.Array,
+    ) -> None:
+        """Launch every entry, times its weight: into `singles[slot]`, or added to `sums[-1 - slot]` where that is < 0.
+
+        Entries (n,), on the host, ascend by expert; singles (any, width) f32 and sums (any, width) i64 are on the
+        device. ExpertError for an expert that is out of range or not held; `check` tells what else was wrong.
+        """
+        check_ids(self.layout, layer, entry_expert)
+        with self._lock:
+            missing = entry_expert[self.held[layer][entry_expert] == 0]
+            if len(missing):
+                raise ExpertError(layer, int(missing[0]), f"not held on {self.device.name}")
+            try:
+                self._network.run(
+                    self._tables[layer], rows, entry_expert, entry_row, entry_weight, entry_slot, singles, sums
+                )
+            except cuda.DeviceError as error:
+                with suppress(native.EntryRangeError, native.NonFiniteError):
+                    self._network.check()  # what was launched must not be taken for a part of the next call
+                raise ExpertError(layer, -1, str(error)) from None
+
+    def check(self, layer: int, entry_expert: I32) -> None:
+        """Wait for what was launched. ExpertError names the expert that gave a number out of range, as a bank does."""
+        try:
+            self._network.check()
+        except (native.EntryRangeError, native.NonFiniteError) as error:
+            raise in_words(layer, error, entry_expert) from None

@@ -1,0 +1,150 @@
+"""The process of a holder of experts, but for what it holds them in: options, signals, Hello, both loops, exit code.
+
+Exit code 0 after Stop, a signal, or when the coordinator is gone for good; 2 when it is refused, cannot start or never
+finds a coordinator; 1 when it fails. What went wrong is the last line on stderr, after `error: `.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Protocol
+
+import native
+from protocol.codec import MAX_FRAME_BYTES
+from protocol.errors import ExpertmeshError
+from protocol.holder.answer import Rows, Runner
+from protocol.holder.control import Control
+from protocol.holder.holdings import Preparer
+from protocol.holder.membership import Membership
+from protocol.holder.serve import Leave, Orders, Progress, compute
+from protocol.messages import PROTOCOL, Hello
+from protocol.model import Model
+from protocol.wire import Dialled, check_endpoint
+
+log = logging.getLogger(__name__)
+
+
+class Experts(Runner[Rows], Preparer, Protocol[Rows]):
+    """What is asked of experts: the compute loop runs them, the control thread makes them ready."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """What a process holds, and what its Hello says of it."""
+
+    experts: Experts[Any]
+    role: str
+    isa: str
+    threads: int
+    room: int
+
+
+Opening = Callable[[Model], AbstractContextManager[Holder]]
+"""Makes the holder of an open model's experts. ExpertmeshError if that cannot be."""
+
+
+def parser(role: str, description: str) -> argparse.ArgumentParser:
+    """The options that all holders have."""
+    made = argparse.ArgumentParser(prog=role, description=description)
+    add = made.add_argument
+    add("--connect", required=True, metavar="ENDPOINT", help="where the coordinator listens")
+    add("--model", required=True, metavar="FILE", help="the GGUF model: a file, one of its files, or their folder")
+    add("--name", default=f"{socket.gethostname()}-{os.getpid()}", help="what people call this process")
+    add("--orphan-s", type=_seconds, default=60.0, metavar="S", help="leave after so long without a coordinator")
+    add("--log", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
+    add("--parent", type=int, metavar="PID", help="die with this process")
+    return made
+
+
+def run(options: argparse.Namespace, opening: Opening) -> int:
+    """Hold experts until it is time to leave; returns the exit code."""
+    if options.parent is not None and not native.die_with_parent(options.parent):
+        return 0
+    logging.basicConfig(stream=sys.stderr, level=options.log.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        leave = _hold(options, opening)
+    except ExpertmeshError as error:
+        leave = Leave(code=2, reason=str(error))
+    except Exception as error:
+        log.debug("the process failed", exc_info=True)
+        leave = Leave(code=1, reason=f"{type(error).__name__}: {error}")
+    if leave.code:
+        sys.stderr.write(f"error: {' '.join(leave.reason.split())}\n")
+    else:
+        log.info("leaving: %s", leave.reason)
+    return leave.code
+
+
+def _hold(options: argparse.Namespace, opening: Opening) -> Leave:
+    """Open everything, serve, close everything. ExpertmeshError if the model or the endpoint is of no use."""
+    endpoint = check_endpoint(options.connect, dial=True)
+    orders, progress = Orders(), Progress()
+    _leave_on_signals(orders)
+    with Model.open(options.model) as model, opening(model) as holder:
+        geometry, hello = model.geometry, _hello(options, model, holder)
+        control = Control(
+            Membership(hello, endpoint=options.connect, orphan_s=options.orphan_s, now=time.monotonic()),
+            dial=lambda: Dialled(endpoint),
+            shape=(geometry.layers, geometry.experts),
+            bank=holder.experts,
+            orders=orders,
+            progress=progress,
+        )
+        gc.freeze()  # what is there now stays: collections in the compute loop need not look at it
+        log.info("dialling %s as %s", endpoint, options.name)
+        control.start()
+        in_order = False
+        try:
+            leave = compute(orders, _dial_work, holder.experts, progress)
+            in_order = True
+        finally:
+            control.finish(farewell=in_order)
+    return leave
+
+
+def _dial_work(endpoint: str) -> Dialled:
+    return Dialled(endpoint, max_frame_bytes=MAX_FRAME_BYTES)
+
+
+def _hello(options: argparse.Namespace, model: Model, holder: Holder) -> Hello:
+    return Hello(
+        protocol=PROTOCOL,
+        role=holder.role,
+        name=options.name,
+        incarnation=secrets.token_hex(8),
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        fingerprint=model.fingerprint,
+        geometry=model.geometry.handshake(),
+        isa=holder.isa,
+        threads=holder.threads,
+        room=holder.room,
+    )
+
+
+def _leave_on_signals(orders: Orders) -> None:
+    def leave(number: int, frame: FrameType | None) -> None:
+        orders.give(Leave(code=0, reason=signal.Signals(number).name))
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, leave)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} found, a number above 0 expected")
+    return seconds

@@ -1,0 +1,149 @@
+"""A real peer process on the emulated device, and a scripted coordinator over real sockets."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from message_examples import run_experts
+from moe_models import write_model
+from open_bank import activations, open_bank
+from worker_process import ScriptedCoordinator, WorkerProcess
+
+import native
+from peer_gpu.slots import GIB
+from protocol.holder.answer import answer
+from protocol.messages import Assign, AssignFailed, AssignProgress, AssignReady, Beat, RunExperts, Sums, WorkFailed
+from protocol.model import Model
+
+pytestmark = [pytest.mark.timeout(90), pytest.mark.cluster]
+
+LAYERS, EXPERTS, WIDTH = 3, 4, 64
+Start = Callable[..., WorkerProcess]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("model") / "small.gguf"
+    return write_model(path, layers=LAYERS, experts=EXPERTS, experts_used=2, embd=WIDTH, ff_exp=32, vocab=300, heads=2)
+
+
+@pytest.fixture
+def coordinator() -> Iterator[ScriptedCoordinator]:
+    coordinator = ScriptedCoordinator()
+    yield coordinator
+    coordinator.close()
+
+
+@pytest.fixture
+def start(coordinator: ScriptedCoordinator, model: Path, tmp_path: Path) -> Iterator[Start]:
+    started: list[WorkerProcess] = []
+
+    def start(*options: str, module: str = "emulated_peer") -> WorkerProcess:
+        started.append(WorkerProcess(coordinator.control.endpoint, model, tmp_path, *options, module=module))
+        return started[-1]
+
+    yield start
+    for peer in started:
+        peer.kill()
+
+
+def room_for(model: Path, experts: int) -> tuple[int, str]:
+    """Bytes of so many experts, and what --vram-gib is then."""
+    with Model.open(model) as opened:
+        (_, layer), *_ = opened.layout.with_experts()
+        size = layer.slot_bytes * experts
+    return size, repr(size / GIB)
+
+
+def work(placement: int, layer: int = 1) -> RunExperts:
+    codes, scales = native.Rows(activations(3, WIDTH)).quantise()
+    return run_experts(3, (1, 3), WIDTH, codes=codes, scales=scales, placement=placement, layer=layer)
+
+
+def held(*layers: int) -> np.ndarray:
+    """All experts of these layers."""
+    made = np.zeros((LAYERS, EXPERTS), np.uint8)
+    made[list(layers)] = 1
+    return made
+
+
+def test_a_peer_says_what_it_has_room_for_and_keeps_to_it(
+    coordinator: ScriptedCoordinator, start: Start, model: Path
+) -> None:
+    room, gib = room_for(model, 2 * EXPERTS)
+    peer = start("--device", "cuda:0", "--vram-gib", gib)
+    hello = coordinator.welcome(peer)
+    assert (hello.role, hello.room, hello.isa, hello.threads) == ("peer", room, "an emulated device", 1)
+
+    coordinator.say(Assign(placement=1, in_force=0, held=held(0, 1)))
+    assert coordinator.hear(coordinator.control, AssignProgress, peer).done == 1
+    assert coordinator.hear(coordinator.control, AssignReady, peer).experts == 2 * EXPERTS
+    coordinator.ask(work(1))
+    reply = coordinator.hear(coordinator.work, Sums, peer)
+    with open_bank(model) as bank:
+        expected = answer(work(1), bank, np.ones((LAYERS, EXPERTS), np.uint8))
+    assert isinstance(expected, Sums)
+    np.testing.assert_array_equal(reply.sum48, expected.sum48)
+    while (beat := coordinator.hear(coordinator.control, Beat, peer)).calls == 0:
+        pass
+    assert (beat.step, beat.layer, beat.calls, beat.entries) == (3, 1, 1, 6)
+
+    coordinator.say(Assign(placement=2, in_force=1, held=held(1, 2)))
+    failed = coordinator.hear(coordinator.control, AssignFailed, peer)
+    assert failed.reason == (
+        f"{room} bytes of experts, and those in force until then, take {room // 2} bytes more than the {room} that "
+        "there are on cuda:0"
+    )
+    coordinator.ask(work(1))
+    coordinator.hear(coordinator.work, Sums, peer)  # what is in force can still be run
+
+    coordinator.say(Assign(placement=3, in_force=1, held=held(1)))
+    coordinator.hear(coordinator.control, AssignReady, peer)
+    coordinator.say(Assign(placement=4, in_force=3, held=held(1, 2)))
+    coordinator.hear(coordinator.control, AssignReady, peer)
+    coordinator.ask(work(4, layer=2))
+    coordinator.hear(coordinator.work, Sums, peer)
+    coordinator.ask(work(1, layer=0))
+    assert "placement 1 is not known here" in coordinator.hear(coordinator.work, WorkFailed, peer).reason
+    peer.process.send_signal(signal.SIGTERM)
+    assert peer.ends()[0] == 0
+
+
+CANNOT_START = [
+    (["--device", "cuda:3"], "emulated_peer", "error: device cuda:3: there are 1 here, cuda:0 to cuda:0 are expected"),
+    (
+        ["--vram-gib", "1.5"],
+        "emulated_peer",
+        "error: device cuda:0: 1.5 GiB of experts were asked for, 1.00 of its 1.00 GiB are free",
+    ),
+    (["--vram-gib", "0"], "emulated_peer", "peer_gpu: error: argument --vram-gib: 0 found, auto or a number above 0 "),
+    (
+        ["--vram-gib", "x"],
+        "emulated_peer",
+        "peer_gpu: error: argument --vram-gib: x found, auto or a number above 0 expected",
+    ),
+    (["--device", "cpu"], "peer_gpu.main", "error: device 'cpu': a GPU is expected, such as cuda:0; workers are what "),
+    (["--device", "gpu0"], "peer_gpu.main", "error: device 'gpu0': "),
+    (["--model", "/nowhere/m.gguf"], "peer_gpu.main", "error: model file '/nowhere/m.gguf' does not exist"),
+    (["--connect", "tcp://192.0.2.1:7600"], "peer_gpu.main", "error: endpoint 'tcp://192.0.2.1:7600': expected tcp://"),
+]
+
+
+@pytest.mark.parametrize(("options", "module", "said"), CANNOT_START, ids=lambda value: str(value)[:40])
+def test_what_cannot_start_is_one_sentence(start: Start, options: list[str], module: str, said: str) -> None:
+    code, last = start(*options, module=module).ends()
+    assert code == 2
+    assert last.startswith(said)
+
+
+@pytest.mark.skipif(find_spec("cupy") is not None, reason="cupy is here")
+def test_without_cupy_a_real_device_is_refused_in_a_sentence(start: Start) -> None:
+    code, last = start(module="peer_gpu.main").ends()
+    assert code == 2
+    assert last.startswith("error: device cuda:0: it is used through cupy, which cannot be loaded (")
+    assert last.endswith("the extras cuda12 and cuda13 install it")
