@@ -44,6 +44,10 @@ class Stock:
         """That all experts take together in a device's memory."""
         return sum(self.slot_bytes) * self.experts
 
+    def bytes_of(self, held: U8) -> int:
+        """That these experts (layers, experts) take."""
+        return int(held.sum(axis=1, dtype=np.int64) @ np.array(self.slot_bytes, np.int64))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
@@ -78,6 +82,14 @@ class Placement:
         members = tuple(one for one in self.members if one != member)
         owner = np.where(self.owner == member, np.int64(LOCAL), self.owner)
         return replace(self, members=members, owner=owner)
+
+    def giving_up(self, member: int, wanted: U8) -> Placement:
+        """The same placement with those of a member's experts left to the local bank that are not `wanted`.
+
+        The version stays, as in `without`.
+        """
+        owner = np.where((self.owner == member) & (wanted == 0), np.int64(LOCAL), self.owner)
+        return replace(self, owner=owner)
 
     def is_like(self, other: Placement) -> bool:
         """Whether everybody holds the same in both, in whatever version."""
