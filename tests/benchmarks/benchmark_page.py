@@ -27,10 +27,28 @@ def heading(title: str) -> str:
     )
 
 
+class GrowingTable:
+    """A Markdown table that is printed row by row, so that what was measured is there if the rest never comes."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._print(columns)
+        print("|" + "---|" * len(columns), flush=True)
+
+    def add(self, row: Sequence[object]) -> None:
+        """Floats get three figures."""
+        self._print(row)
+
+    def _print(self, row: Sequence[object]) -> None:
+        print(_line(row), flush=True)
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A Markdown table; floats get three figures."""
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    return "\n".join([*lines, *("| " + " | ".join(map(_cell, row)) + " |" for row in rows)]) + "\n"
+    return "\n".join([_line(columns), "|" + "---|" * len(columns), *map(_line, rows)]) + "\n"
+
+
+def _line(row: Sequence[object]) -> str:
+    return "| " + " | ".join(map(_cell, row)) + " |"
 
 
 def _cell(value: object) -> str:

@@ -190,6 +190,26 @@ def test_dry_run_starts_nothing_and_shows_the_commands(tmp_path: Path, demo_mode
     assert processes_of(control) == []
 
 
+def test_dry_run_shows_the_device_and_does_not_look_for_it() -> None:
+    done = run("generate", "--dry-run", "--device", "cuda:5", "--vram-gib", 1.5, "x")
+    assert done.returncode == 0
+    assert done.stdout.endswith(" --device cuda:5 --vram-gib 1.5\n")
+
+
+@pytest.mark.parametrize("command", [["generate", "x"], ["generate", "--workers", 1, "x"], ["logits", "--ids", 1]])
+def test_a_gpu_that_cannot_be_used_is_told_in_one_line(tmp_path: Path, command: list[object]) -> None:
+    (tmp_path / "cupy.py").write_text("raise ImportError('not in this test')\n")
+    if command[0] == "logits":
+        command = [*command, "--out", tmp_path / "x.npy"]
+    done = run(*command, "--device", "cuda:0", env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
+    error = (
+        "error: device cuda:0: it is used through cupy, which cannot be loaded (not in this test): "
+        "the extras cuda12 and cuda13 install it\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", error)
+    assert not (tmp_path / "x.npy").exists()
+
+
 def test_a_stranger_at_the_port_is_not_waited_for_long(tmp_path: Path, demo_model: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         listen = f"tcp://127.0.0.1:{stranger.getsockname()[1]}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import small_models
 from damaged_experts import experts_of, plant_nan
-from device_engine import device_engine, experts_gib, read_together
+from device_engine import device_engine, read_together
 from gpu_cases import same_bits
 from local_engine import greedy, local_engine, read
 
@@ -52,7 +52,7 @@ def test_chunks_of_1_and_64(name: str, kv: str, model_of: Callable[[str], Path])
 @pytest.mark.parametrize("name", NAMES)
 def test_with_experts_in_both_memories(name: str, share: float, model_of: Callable[[str], Path]) -> None:
     model = model_of(name)
-    with local_engine(model) as here, device_engine(model, vram_gib=experts_gib(model, share)) as there:
+    with local_engine(model) as here, device_engine(model, share=share) as there:
         same_bits(read(there, TEXT, 60), read(here, TEXT), (name, share))
 
 

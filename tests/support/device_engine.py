@@ -10,11 +10,12 @@ import numpy as np
 
 import native
 from coordinator.dense_half import DenseHalf
-from coordinator.devices import GIB, opened
+from coordinator.devices import opened
 from coordinator.engine import Chunk, Engine, ExpertRunner
 from coordinator.local import LocalExperts
 from coordinator.placement import Stock
 from expert_worker.bank import ExpertBank
+from peer_gpu.slots import GIB
 from protocol.messages import F32, MAX_ROWS
 from protocol.model import Model
 
@@ -25,20 +26,20 @@ CUDA = "cuda:0"
 def device_engine(
     path: Path,
     name: str = CUDA,
-    vram_gib: float | None = None,
+    share: float = 1.0,
     kv: str = "f32",
     threads: int = 1,
     wrap: Callable[[DenseHalf, ExpertRunner], tuple[DenseHalf, ExpertRunner]] = lambda *both: both,
 ) -> Iterator[Engine]:
-    """The model of `path` on the device, with so many GiB of experts (None: what fits), the others on the processor.
+    """The model of `path` on the device, with this share of its experts; the processor computes the others.
 
     `wrap` may put something around the two halves of the model.
     """
-    pool = native.Pool(threads)
+    pool, gib = native.Pool(threads), experts_gib(path, share)
     with (
         Model.open(path) as model,
         ExpertBank(model, pool) as bank,
-        opened(name, vram_gib, model, pool, max_rows=MAX_ROWS, kv=kv) as devices,
+        opened(name, gib, model, pool, max_rows=MAX_ROWS, kv=kv) as devices,
     ):
         for _ in devices.fill():
             pass
@@ -48,9 +49,9 @@ def device_engine(
 
 
 def experts_gib(path: Path, share: float) -> float:
-    """So much memory takes this share of a model's experts."""
+    """Memory for this share of a model's experts; a trifle more, so that whole experts are not lost in rounding."""
     with Model.open(path) as model:
-        return share * Stock.of(model.layout).bytes / GIB
+        return share * Stock.of(model.layout).bytes / GIB * (1 + 1e-6)
 
 
 def read_together(engine: Engine, prompts: Sequence[Sequence[int]], chunk: int) -> list[F32]:

@@ -30,8 +30,7 @@ class Arrangement:
         """Of the coordinator."""
         if self.vram is None:
             return []
-        gib = experts_gib(model, self.vram) + 1e-6 if self.vram else 0.0  # all of it must have room when rounded
-        return ["--device", device, "--vram-gib", f"{gib:.9f}"]
+        return ["--device", device, "--vram-gib", f"{experts_gib(model, self.vram):.12f}"]
 
 
 ARRANGEMENTS = {
@@ -72,7 +71,7 @@ class GpuCluster:
         """A script: SIGKILL in mid-answer, then its absence is noticed."""
 
         def gone(report: Status) -> bool:
-            return worker_of(report, victim.name)["state"] == "gone"
+            return str(worker_of(report, victim.name)["state"]) == "gone"
 
         return [Then(KILL_AT, victim.kill), Then(gone)]
 
@@ -93,7 +92,8 @@ def gpu_cluster(
     `options` are the coordinator's; modules may be others that emulate the device.
     """
     log_dir.mkdir(exist_ok=True)
-    options = [*options, *arrangement.options(model)]
+    everybody = arrangement.workers + arrangement.peers
+    options = [*options, *arrangement.options(model), "--workers", str(everybody)]  # the last --workers counts
     cluster = LiveCluster(
         model,
         log_dir,
@@ -103,10 +103,8 @@ def gpu_cluster(
         coordinator_module=coordinator_module,
     )
     try:
-        cluster.wait_for(lambda report: report["state"] != "waiting", START_S)
         peers = [_start_peer(cluster, model, arrangement, number, peer_module) for number in range(arrangement.peers)]
-        everybody = arrangement.workers + arrangement.peers
-        cluster.wait_for(lambda report: in_force(report) == everybody, START_S)
+        cluster.wait_for(lambda report: report["state"] != "waiting" and in_force(report) == everybody, START_S)
         yield GpuCluster(cluster, arrangement, peers)
         cluster.stop()
     finally:
@@ -120,4 +118,4 @@ def _start_peer(cluster: LiveCluster, model: Path, arrangement: Arrangement, num
     each = left / (arrangement.peers + (arrangement.workers > 0))
     room = experts_gib(model, 1.2 * each)  # a little more: shares are whole experts
     options = ["--connect", cluster.endpoint, "--model", str(model), "--name", name]
-    return cluster.start(name, module, [*options, "--device", CUDA, "--vram-gib", f"{room:.9f}"])
+    return cluster.start(name, module, [*options, "--device", CUDA, "--vram-gib", f"{room:.12f}"])
