@@ -19,7 +19,7 @@ MOST_ARGUMENTS = 32
 
 @cache
 def open_device(name: str) -> Gpu:
-    """The device "cuda:N". DeviceError for a bad name, without cupy or a driver, or if there is no such device."""
+    """The device "cuda:N". DeviceError for a bad name or number, and without cupy, driver or compiler."""
     number = check_name(name)
     try:
         import cupy
@@ -32,6 +32,11 @@ def open_device(name: str) -> Gpu:
         raise DeviceError(f"device {name}: no NVIDIA GPU can be used here ({error})") from None
     if number >= count:
         raise DeviceError(f"device {name}: there are {count} here, cuda:0 to cuda:{count - 1} are expected")
+    try:
+        cupy.cuda.nvrtc.getVersion()
+    except RuntimeError as error:
+        reason = "NVIDIA's run-time compiler, which the extras cuda12 and cuda13 install, cannot be loaded"
+        raise DeviceError(f"device {name}: {reason}: {' '.join(str(error).split())}") from None
     return Gpu(number, cupy)
 
 
