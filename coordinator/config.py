@@ -17,8 +17,12 @@ MAX_THREADS = 512
 MAX_WORKERS = 64
 """Of one group, or one answer."""
 MAX_ALL_WORKERS = 256
-"""Of one coordinator."""
+"""Of one coordinator, peers included."""
+MAX_PEERS = 64
+COORDINATOR = "coordinator"
+"""What its process is called."""
 DEVICES = "cpu or cuda:0 to cuda:63"
+MAX_DEVICE = 63
 MAX_VRAM_GIB = 4096
 MAX_TOKENS = 2**31 - 1
 """Of one answer: positions are 32-bit numbers."""
@@ -80,12 +84,26 @@ class WorkerGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeerConfig:
+    """One process that holds experts in a GPU's memory."""
+
+    name: str
+    device: int = 0
+    """The N of cuda:N."""
+    vram_gib: float | None = None
+    """GiB of experts in its memory; None is what is free, less a reserve."""
+    model_path: Path | None = None
+    """The model that it reads, if it is not at the coordinator's path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
     """All processes of one cluster, and the model they run."""
 
     model: Path
     coordinator: CoordinatorConfig = field(default_factory=CoordinatorConfig)
     workers: tuple[WorkerGroup, ...] = ()
+    peers: tuple[PeerConfig, ...] = ()
 
     @property
     def worker_threads(self) -> int:
@@ -97,18 +115,22 @@ def read_config(path: Path) -> ClusterConfig:
     """The cluster that the TOML file at `path` states; ConfigError with one line for each thing that is wrong."""
     reader = Reader(path)
     model_file = model_beside(path.parent)
-    reader.sections({"model": True, "coordinator": False, "workers": False}, refused=LATER_SECTIONS)
+    sections = {"model": True, "coordinator": False, "workers": False, "peers": False}
+    reader.sections(sections, refused=LATER_SECTIONS)
     model = reader.table("model", {"path": model_file}, required=("path",))
     coordinator = reader.table("coordinator", COORDINATOR_KEYS)
     _report_memory_of_no_device(coordinator, reader)
     groups = reader.tables("workers", {**WORKER_KEYS, "model_path": model_file}, required=("name",))
+    peers = reader.tables("peers", {**PEER_KEYS, "model_path": model_file}, required=("name",))
     _report_shared_names(groups, reader)
-    _report_too_many(groups, reader)
+    _report_taken_names(peers, groups, reader)
+    _report_too_many(groups, peers, reader)
     reader.finish()
     return ClusterConfig(
         model=model["path"],
         coordinator=CoordinatorConfig(**_used(coordinator)),
         workers=tuple(WorkerGroup(**_used(group)) for group in groups),
+        peers=tuple(PeerConfig(**_used(peer)) for peer in peers),
     )
 
 
@@ -125,12 +147,25 @@ def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
         seen.add(group.get("name", ""))
 
 
-def _report_too_many(groups: list[dict[str, Any]], reader: Reader) -> None:
-    total = 0
+def _report_taken_names(peers: list[dict[str, Any]], groups: list[dict[str, Any]], reader: Reader) -> None:
+    taken = {f"{group.get('name')}-{index}": "a worker" for group in groups for index in range(group.get("count", 1))}
+    taken[COORDINATOR] = "the coordinator"
+    for index, peer in enumerate(peers):
+        name = peer.get("name", "")
+        if name in taken:
+            reader.problem("peers", index, "name", f"{taken[name]} is called {name} too")
+        elif name:
+            taken[name] = "another peer"
+
+
+def _report_too_many(groups: list[dict[str, Any]], peers: list[dict[str, Any]], reader: Reader) -> None:
+    if len(peers) > MAX_PEERS:
+        reader.problem("peers", MAX_PEERS, None, f"{len(peers)} peers found, {MAX_PEERS} at most are expected")
+    total = min(len(peers), MAX_PEERS)
     for index, group in enumerate(groups):
         total += group.get("count", 1)
         if total > MAX_ALL_WORKERS:
-            reason = f"{total} workers in all up to here, {MAX_ALL_WORKERS} at most are expected"
+            reason = f"{total} workers and peers in all up to here, {MAX_ALL_WORKERS} at most are expected"
             reader.problem("workers", index, "count", reason)
             return
 
@@ -184,6 +219,15 @@ WORKER_KEYS: dict[str, Read] = {
     "command": later,
 }
 
-ONE_VALUE_KEYS = frozenset({"local_experts", "host", "ram_gib"})
+PEER_KEYS: dict[str, Read] = {
+    "name": WORKER_KEYS["name"],
+    "device": whole(0, MAX_DEVICE),
+    "mode": only("static"),
+    "vram_gib": _vram_gib,
+    "host": only("local"),
+    "command": later,
+}
 
-LATER_SECTIONS = ("peers", "lookahead", "placement")
+ONE_VALUE_KEYS = frozenset({"local_experts", "host", "ram_gib", "mode"})
+
+LATER_SECTIONS = ("lookahead", "placement")

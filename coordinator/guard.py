@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from coordinator.children import Child
-from coordinator.launch_plan import COORDINATOR
+from coordinator.config import COORDINATOR
 from coordinator.restarts import BAD_SETTING
 from protocol.errors import ExpertmeshError
 

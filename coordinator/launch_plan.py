@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coordinator.config import ClusterConfig, CoordinatorConfig, WorkerGroup
+from coordinator.config import COORDINATOR, ClusterConfig, CoordinatorConfig, PeerConfig, WorkerGroup
 
-COORDINATOR = "coordinator"
+PEERS_READY_S = 600
+"""Time for peers to have read their experts: there may be a hundred GiB of them, on a slow disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,7 @@ class ProcessPlan:
     """One process on this machine."""
 
     name: str
-    """"coordinator", or the worker's name."""
+    """"coordinator", or the name of a worker or peer."""
     command: tuple[str, ...]
     """Without `--parent PID`, which the launcher adds."""
     threads: int
@@ -77,13 +78,17 @@ def resolve(config: ClusterConfig, *, python: str, cores: Sequence[int]) -> Laun
         )
         for (name, group), share in zip(members, shares, strict=True)
     ]
+    peers = [
+        ProcessPlan(name=peer.name, command=_peer_command(config, peer, python), threads=1, cores=())
+        for peer in config.peers
+    ]
     coordinator = ProcessPlan(
         name=COORDINATOR,
-        command=_coordinator_command(config, len(workers), python),
+        command=_coordinator_command(config, len(workers) + len(peers), python),
         threads=config.coordinator.threads,
         cores=(),
     )
-    return LaunchPlan(model=config.model, listen=config.coordinator.listen, processes=(coordinator, *workers))
+    return LaunchPlan(model=config.model, listen=config.coordinator.listen, processes=(coordinator, *workers, *peers))
 
 
 def share_cores(threads: Sequence[int], cores: Sequence[int]) -> list[tuple[int, ...]]:
@@ -102,8 +107,9 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
     if chosen.chunk is not None:
         options += ["--chunk", str(chosen.chunk)]
     if chosen.device != "cpu":
-        vram_gib = "auto" if chosen.vram_gib is None else f"{chosen.vram_gib:.12g}"
-        options += ["--device", chosen.device, "--vram-gib", vram_gib]
+        options += ["--device", chosen.device, "--vram-gib", _gib(chosen.vram_gib)]
+    if config.peers:
+        options += ["--ready-within", str(PEERS_READY_S)]
     return (python, "-P", "-m", "coordinator.main", *options)
 
 
@@ -112,3 +118,14 @@ def _worker_command(config: ClusterConfig, name: str, group: WorkerGroup, python
     options = ["--connect", config.coordinator.listen, "--model", str(model)]
     options += ["--name", name, "--threads", str(group.threads)]
     return (python, "-P", "-m", "expert_worker.main", *options)
+
+
+def _peer_command(config: ClusterConfig, peer: PeerConfig, python: str) -> tuple[str, ...]:
+    model = peer.model_path or config.model
+    options = ["--connect", config.coordinator.listen, "--model", str(model), "--name", peer.name]
+    options += ["--device", f"cuda:{peer.device}", "--vram-gib", _gib(peer.vram_gib)]
+    return (python, "-P", "-m", "peer_gpu.main", *options)
+
+
+def _gib(vram_gib: float | None) -> str:
+    return "auto" if vram_gib is None else f"{vram_gib:.12g}"

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from coordinator.children import Child, OnLine, end_all, ignore_line, wait_for_all
-from coordinator.config import ClusterConfig, work_endpoint
+from coordinator.config import COORDINATOR, ClusterConfig, work_endpoint
 from coordinator.cores import CoreLeases, usable_cores
 from coordinator.interrupts import Interrupts
-from coordinator.launch_plan import COORDINATOR, LaunchPlan, plan_here
+from coordinator.launch_plan import LaunchPlan, plan_here
 from coordinator.leases import endpoints_leased
 from protocol.errors import ExpertmeshError
 

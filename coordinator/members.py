@@ -298,6 +298,8 @@ class Members:
             return []
         self._version += 1
         self.target = wanted
+        for holder in holders:
+            self._make_room(holder, wanted)
         return [
             to(
                 self._members[serial].control,
@@ -305,6 +307,12 @@ class Members:
             )
             for serial in able
         ]
+
+    def _make_room(self, holder: Holder, target: Placement) -> None:
+        """What a member has no room for beside its next set is left out of the one in force: it is given up first."""
+        before, after = self.active.held(holder.serial), target.held(holder.serial)
+        if 0 <= holder.room < self._stock.bytes_of(before | after):
+            self.active = self.active.giving_up(holder.serial, after)
 
 
 def _refuse(peer: bytes, hello: Hello, wrong: list[list[str]]) -> Tell:

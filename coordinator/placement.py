@@ -8,7 +8,7 @@ expected to be used most first; until uses are counted the rank is the expert's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -44,9 +44,9 @@ class Stock:
         """That all experts take together in a device's memory."""
         return sum(self.slot_bytes) * self.experts
 
-    def by_rank(self) -> Iterator[tuple[int, int]]:
-        """(layer, expert): the first of every layer, then the second of every layer, so that none is left out."""
-        return ((layer, expert) for expert in range(self.experts) for layer in self.layers)
+    def bytes_of(self, held: U8) -> int:
+        """That these experts (layers, experts) take."""
+        return int(held.sum(axis=1, dtype=np.int64) @ np.array(self.slot_bytes, np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +83,14 @@ class Placement:
         owner = np.where(self.owner == member, np.int64(LOCAL), self.owner)
         return replace(self, members=members, owner=owner)
 
+    def giving_up(self, member: int, wanted: U8) -> Placement:
+        """The same placement with those of a member's experts left to the local bank that are not `wanted`.
+
+        The version stays, as in `without`.
+        """
+        owner = np.where((self.owner == member) & (wanted == 0), np.int64(LOCAL), self.owner)
+        return replace(self, owner=owner)
+
     def is_like(self, other: Placement) -> bool:
         """Whether everybody holds the same in both, in whatever version."""
         return self.members == other.members and np.array_equal(self.owner, other.owner)
@@ -112,15 +120,15 @@ def _nobodys(stock: Stock) -> I64:
 def _deal(owner: I64, stock: Stock, holders: Sequence[Holder]) -> None:
     """Give what is LOCAL to holders of limited room, by rank, while any has room: expert e of layer l to (e + l) % n.
 
-    Or to the next one that has room for it. So each layer gives every holder work.
+    Or to the next one that has room for it. So every layer gets its share, and gives every holder work.
     """
     room = [holder.room for holder in holders]
-    smallest = min((size for size in stock.slot_bytes if size), default=0)
-    for layer, expert in stock.by_rank():
+    smallest = min(size for size in stock.slot_bytes if size)
+    layers = np.array(stock.layers)
+    for expert, index in np.argwhere(owner[layers].T == LOCAL).tolist():  # the first of every layer, then the second
         if max(room, default=-1) < smallest:
             return
-        if owner[layer, expert] != LOCAL:
-            continue
+        layer = int(layers[index])
         size = stock.slot_bytes[layer]
         turns = ((expert + layer + turn) % len(holders) for turn in range(len(holders)))
         chosen = next((turn for turn in turns if room[turn] >= size), None)

@@ -67,7 +67,7 @@ def _opened(model: Model, name: str, gib: float | None) -> tuple[ExpertSlots, pr
     slots = ExpertSlots(device, model, 0)
     runner = SlotRunner(device, slots)
     slots.limit = room_on(device, gib)  # of what is free when everything else is there
-    log.info("%s: %s, room for %.2f GiB of experts", name, device.description, slots.limit / GIB)
+    log.info("%s: %s, room for %.4g GiB of experts", name, device.description, slots.limit / GIB)
     isa = "".join(filter(str.isprintable, device.description))[:MAX_ISA]
     return slots, process.Holder(experts=runner, role="peer", isa=isa, threads=1, room=slots.limit)
 
@@ -76,9 +76,9 @@ def _gib(text: str) -> float | None:
     if text == "auto":
         return None
     with suppress(ValueError):
-        if 0 < (gib := float(text)) < float("inf"):
+        if 0 <= (gib := float(text)) < float("inf"):
             return gib
-    raise argparse.ArgumentTypeError(f"{text} found, auto or a number above 0 expected")
+    raise argparse.ArgumentTypeError(f"{text} found, auto or a number from 0 expected")
 
 
 if __name__ == "__main__":

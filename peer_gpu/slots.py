@@ -24,6 +24,9 @@ GIB = 1 << 30
 RESERVE = GIB // 2
 """Bytes of a device's memory that are left alone at least, and at least a twentieth: others need some, too."""
 
+TOGETHER = 1 << 27
+"""Bytes of memory taken from the driver at one go: it deals in pieces of 2 MiB, and an expert may have a bit more."""
+
 
 def room_on(device: cuda.Device, gib: float | None, reserve: int | None = None) -> int:
     """Bytes for experts: `gib`, or what is free now less a reserve if that is None. ConfigError if it is not free.
@@ -60,6 +63,7 @@ class ExpertSlots:
         self._watched = WatchedFiles(file.file for file in model.files.files)
         self._sizes = np.array([0 if layer is None else layer.slot_bytes for layer in layout.layers], np.int64)
         self._staged = np.zeros(int(self._sizes.max()), np.uint8)
+        self._taken = 0
         self._slots: dict[tuple[int, int], cuda.Array] = {}
         self._lock = threading.Lock()  # around what changes the tables, and what launches from them
         self._tables = {number: self._table(layer) for number, layer in layout.with_experts()}
@@ -72,14 +76,17 @@ class ExpertSlots:
         return int(held.sum(axis=1, dtype=np.int64) @ self._sizes)
 
     def make_room(self, wanted: U8, in_force: U8 | None) -> None:
-        """Evict what is in neither of these sets (layers, experts). RoomError if both together exceed the limit."""
-        needed: U8 = wanted if in_force is None else wanted | in_force
-        if (missing := self.bytes_of(needed) - self.limit) > 0:
+        """Evict what is in neither of these sets (layers, experts), and what is not `wanted` if both do not fit.
+
+        RoomError if `wanted` alone does not: then nothing is evicted.
+        """
+        if (missing := self.bytes_of(wanted) - self.limit) > 0:
             raise RoomError(
-                f"{self.bytes_of(wanted)} bytes of experts, and those in force until then, take {missing} bytes more "
-                f"than the {self.limit} that there are on {self.device.name}"
+                f"{self.bytes_of(wanted)} bytes of experts are {missing} more than the {self.limit} that there is "
+                f"room for on {self.device.name}"
             )
-        self.keep(needed)
+        both: U8 = wanted if in_force is None else wanted | (in_force & self.held)
+        self.keep(both if self.bytes_of(both) <= self.limit else wanted)
 
     def keep(self, held: U8) -> None:
         """Evict whatever is not in `held` (layers, experts)."""
@@ -110,6 +117,7 @@ class ExpertSlots:
             return
         self._check_room(layer, missing)
         self.device.use()
+        self._take(len(missing) * int(self._sizes[layer]))
         slots = {expert: self._filled(layer, expert) for expert in missing}
         self.device.finish()
         table, held = self._tables[layer], self.held.copy()
@@ -142,6 +150,20 @@ class ExpertSlots:
             first = missing[max(0, free // size)]
             reason = f"no room for its {size} bytes: {self.used} of {self.limit} are used on {self.device.name}"
             raise ExpertError(layer, first, reason)
+
+    def _take(self, more: int) -> None:
+        """Let the device's pool have memory for so many bytes more in large pieces, which it cuts slots from.
+
+        If there is no such piece, the slots will be taken one by one.
+        """
+        short = self.used + more - self._taken
+        if short <= 0:
+            return
+        left = min(self.limit, self.bytes_of(np.ones_like(self.held))) - self._taken
+        piece = max(short, min(left, TOGETHER))
+        with suppress(cuda.DeviceError):
+            self.device.empty((piece,), np.uint8)  # and given back to the pool
+            self._taken += piece
 
     def _filled(self, layer: int, expert: int) -> cuda.Array:
         """A slot with the expert's bytes, which are known to be those of the file that was opened."""

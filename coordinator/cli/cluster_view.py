@@ -67,7 +67,10 @@ class PlainView:
 
     def __enter__(self) -> PlainView:
         workers = sum(group.count for group in self._config.workers)
-        self.tell(f"starting a coordinator at {self._config.coordinator.listen} and {counted(workers, 'worker')}")
+        started = [f"a coordinator at {self._config.coordinator.listen}", counted(workers, "worker")]
+        if self._config.peers:
+            started.append(counted(len(self._config.peers), "peer"))
+        self.tell(f"starting {', '.join(started[:-1])} and {started[-1]}")
         return self
 
     def __exit__(self, *error: object) -> None:

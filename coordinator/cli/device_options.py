@@ -21,7 +21,7 @@ class _Device(click.types.StringParamType):
         return str(value)
 
 
-class _Vram(click.types.StringParamType):
+class Vram(click.types.StringParamType):
     """GiB, or "auto"."""
 
     name = "auto|number"
@@ -42,7 +42,7 @@ def _is_gib(text: str) -> bool:
 
 DEVICE = click.option("--device", type=_Device(), help="Where attention, router and head are computed.  [default: cpu]")
 VRAM_GIB = click.option(
-    "--vram-gib", type=_Vram(), help="GiB of experts in the memory of --device, 0 for none.  [default: auto]"
+    "--vram-gib", type=Vram(), help="GiB of experts in the memory of --device, 0 for none.  [default: auto]"
 )
 
 

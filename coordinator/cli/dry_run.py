@@ -28,8 +28,9 @@ def show_plan(config: ClusterConfig, question: Question | None = None, *, shared
         put(f"the cluster that is up at {config.coordinator.listen} would be asked, and nothing started\n")
         return
     for group in config.workers:
-        if group.model_path is not None and _fingerprint(group.model_path) != mark:
-            raise ConfigError(f"{group.model_path}, the model of workers {group.name}, is not that of {config.model}")
+        _check_copy(group.model_path, f"workers {group.name}", mark, config.model)
+    for peer in config.peers:
+        _check_copy(peer.model_path, f"peer {peer.name}", mark, config.model)
     print_plan(plan_here(config, usable_cores()))
 
 
@@ -40,6 +41,11 @@ def _checked(path: Path, question: Question | None) -> str:
         if question is not None:
             prompt_ids_of(question, Tokenizer.of(model.files.metadata), model.geometry)
         return model.fingerprint
+
+
+def _check_copy(copy: Path | None, whose: str, mark: str, model: Path) -> None:
+    if copy is not None and _fingerprint(copy) != mark:
+        raise ConfigError(f"{copy}, the model of {whose}, is not that of {model}")
 
 
 def _fingerprint(model: Path) -> str:

@@ -20,7 +20,7 @@ GREET_GPU_S = 300.0
 """The same where it has a GPU: kernels are compiled at their first use, dense weights copied. It answers while experts
 are."""
 GREET_AGAIN_S = 5.0
-"""Time for one that is up: it answers between two layers of a step."""
+"""Time for one that is up: it answers between two layers of a step. With a GPU, GREET_S: it may just be starting."""
 
 
 def generate(config: ClusterConfig, question: Question, interrupts: Interrupts, *, shared: bool, as_json: bool) -> None:
@@ -57,6 +57,5 @@ def _ask(
 
 
 def _greet_s(config: ClusterConfig, launcher: Launcher | None) -> float:
-    if launcher is None:
-        return GREET_AGAIN_S
-    return GREET_S if config.coordinator.device == "cpu" else GREET_GPU_S
+    usual_s, with_gpu_s = (GREET_AGAIN_S, GREET_S) if launcher is None else (GREET_S, GREET_GPU_S)
+    return usual_s if config.coordinator.device == "cpu" else with_gpu_s

@@ -9,9 +9,8 @@ from queue import Empty, SimpleQueue
 
 from coordinator.cli.cluster_view import ClusterView, LiveView, PlainView
 from coordinator.client import Client
-from coordinator.config import ClusterConfig
+from coordinator.config import COORDINATOR, ClusterConfig
 from coordinator.interrupts import Interrupted, Interrupts
-from coordinator.launch_plan import COORDINATOR
 from coordinator.launcher import Launcher, launched
 from coordinator.restarts import RestartPolicy
 from coordinator.supervisor import Supervisor

@@ -36,7 +36,10 @@ class Preparer(Protocol):
     """What makes experts ready, wherever they lie."""
 
     def make_room(self, wanted: U8, in_force: U8 | None) -> None:
-        """Give up experts that are in neither of these sets (layers, experts); RoomError if both cannot be held."""
+        """Give up experts that are in neither of these sets (layers, experts), or not `wanted` if both do not fit.
+
+        RoomError if `wanted` alone does not.
+        """
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
         """Make experts of a layer ready; ExpertError if that cannot be."""

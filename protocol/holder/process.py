@@ -91,8 +91,8 @@ def _hold(options: argparse.Namespace, opening: Opening) -> Leave:
     """Open everything, serve, close everything. ExpertmeshError if the model or the endpoint is of no use."""
     endpoint = check_endpoint(options.connect, dial=True)
     orders, progress = Orders(), Progress()
-    _leave_on_signals(orders)
     with Model.open(options.model) as model, opening(model) as holder:
+        _leave_on_signals(orders)  # until now they end it at once (protocol.startup): a device may take a minute
         geometry, hello = model.geometry, _hello(options, model, holder)
         control = Control(
             Membership(hello, endpoint=options.connect, orphan_s=options.orphan_s, now=time.monotonic()),

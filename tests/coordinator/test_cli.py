@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -189,6 +190,26 @@ def test_dry_run_starts_nothing_and_shows_the_commands(tmp_path: Path, demo_mode
     assert processes_of(control) == []
 
 
+def test_dry_run_shows_the_device_and_does_not_look_for_it() -> None:
+    done = run("generate", "--dry-run", "--device", "cuda:5", "--vram-gib", 1.5, "x")
+    assert done.returncode == 0
+    assert done.stdout.endswith(" --device cuda:5 --vram-gib 1.5\n")
+
+
+@pytest.mark.parametrize("command", [["generate", "x"], ["generate", "--workers", 1, "x"], ["logits", "--ids", 1]])
+def test_a_gpu_that_cannot_be_used_is_told_in_one_line(tmp_path: Path, command: list[object]) -> None:
+    (tmp_path / "cupy.py").write_text("raise ImportError('not in this test')\n")
+    if command[0] == "logits":
+        command = [*command, "--out", tmp_path / "x.npy"]
+    done = run(*command, "--device", "cuda:0", env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
+    error = (
+        "error: device cuda:0: it is used through cupy, which cannot be loaded (not in this test): "
+        "the extras cuda12 and cuda13 install it\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", error)
+    assert not (tmp_path / "x.npy").exists()
+
+
 def test_a_stranger_at_the_port_is_not_waited_for_long(tmp_path: Path, demo_model: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         listen = f"tcp://127.0.0.1:{stranger.getsockname()[1]}"
@@ -243,9 +264,11 @@ def test_an_instruction_set_that_is_not_there_is_refused_and_one_that_is_there_u
         ["generate", "x"],
         ["up", ROOT / "configs" / "local-1.toml"],
         ["worker", "--connect", "tcp://127.0.0.1:1", *model],
+        ["peer", "--connect", "tcp://127.0.0.1:1", *model],
         ["logits", "--ids", "1", "--out", "x.npy"],
         ["-m", "coordinator.main", "--listen", "tcp://127.0.0.1:1", *model],
         ["-m", "expert_worker.main", "--connect", "tcp://127.0.0.1:1", *model],
+        ["-m", "peer_gpu.main", "--connect", "tcp://127.0.0.1:1", *model],
     ):
         start_of_line = [sys.executable, "-P"] if command[0] == "-m" else COMMAND
         done = subprocess.run(
@@ -295,10 +318,18 @@ def test_a_worker_that_finds_no_coordinator_says_so() -> None:
     assert last == f"error: no word from a coordinator at {endpoint} for 1 s"
 
 
+@pytest.mark.skipif(find_spec("cupy") is not None, reason="cupy is here")
+def test_a_peer_without_cupy_says_what_is_missing() -> None:
+    done = run("peer", "--connect", "ipc://@c", "--model", _demo(), "--device", "cuda:1", "--vram-gib", "0.5")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: device cuda:1: it is used through cupy, which cannot be loaded (")
+
+
 def test_help_lists_the_commands() -> None:
     done = run("--help")
     assert done.returncode == 0
-    assert all(name in done.stdout for name in ("generate", "up", "worker", "logits"))
+    assert all(name in done.stdout for name in ("generate", "up", "worker", "peer", "logits"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.config import DEFAULT_LISTEN, ClusterConfig, WorkerGroup, default_threads, read_config
+from coordinator.config import DEFAULT_LISTEN, ClusterConfig, PeerConfig, WorkerGroup, default_threads, read_config
 from protocol.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -75,6 +75,15 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         [[workers]]
         name = "box-b"
         model_path = "copy.gguf"
+        [[peers]]
+        name = "gpu"
+        [[peers]]
+        name = "other-gpu"
+        device = 1
+        mode = "static"
+        vram_gib = 11.5
+        host = "local"
+        model_path = "copy.gguf"
         """,
     )
     assert config.coordinator.listen == "ipc://@some-name"
@@ -83,6 +92,10 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
     assert config.workers == (
         WorkerGroup(name="box-a", count=2, threads=4),
         WorkerGroup(name="box-b", model_path=tmp_path / "copy.gguf"),
+    )
+    assert config.peers == (
+        PeerConfig(name="gpu", device=0, vram_gib=None),
+        PeerConfig(name="other-gpu", device=1, vram_gib=11.5, model_path=tmp_path / "copy.gguf"),
     )
 
 
@@ -111,7 +124,10 @@ name = "twin"
 threads = true
 
 [[peers]]
-name = "gpu"
+name = "twin-0"
+mode = "adaptive"
+
+[lookahead]
 
 [surprise]
 """
@@ -128,8 +144,10 @@ name = "gpu"
         "line 17: workers.command",
         "line 20: workers.name",
         "line 21: workers.threads",
-        "line 23: peers",
-        "line 26: surprise",
+        "line 24: peers.name",
+        "line 25: peers.mode",
+        "line 27: lookahead",
+        "line 29: surprise",
     ]
     assert 'found "a b"' in found[5]
     assert "another group is called twin too" in found[9]
@@ -138,8 +156,10 @@ name = "gpu"
     assert "a whole number from 1 to 512 is expected, found 0" in by_key["coordinator.threads"]
     assert 'cpu or cuda:0 to cuda:63 is expected, found "cuda:x"' in by_key["coordinator.device"]
     assert "unknown; known are listen, threads" in by_key["coordinator.speed"]
-    assert "not available yet" in by_key["peers"]
-    assert "unknown; known are model, coordinator, workers" in by_key["surprise"]
+    assert "a worker is called twin-0 too" in by_key["peers.name"]
+    assert "not available yet" in by_key["peers.mode"]
+    assert "not available yet" in by_key["lookahead"]
+    assert "unknown; known are model, coordinator, workers, peers" in by_key["surprise"]
 
 
 def test_a_file_that_is_gone_meanwhile(tmp_path: Path) -> None:

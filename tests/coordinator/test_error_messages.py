@@ -55,6 +55,27 @@ COMMAND_LINES: Rows = {
     "two prompts by accident": ("generate x y", "Got unexpected extra argument (y)"),
     "up without a file": ("up", "Missing argument 'CONFIG'."),
     "worker without an endpoint": ("worker --model {demo}", "Missing option '--connect'."),
+    "peer without a model": ("peer --connect ipc://@c", "Missing option '--model'."),
+    "peer on a processor": (
+        "peer --connect ipc://@c --model {demo} --device cpu",
+        "--device is cpu, expected cuda:0 to cuda:63",
+    ),
+    "peer without a device": (
+        "peer --connect ipc://@c --model {demo} --device=",
+        "--device is empty, expected cuda:0 to cuda:63",
+    ),
+    "peer with bad memory": (
+        "peer --connect ipc://@c --model {demo} --vram-gib much",
+        "--vram-gib is much, expected auto or a number from 0 to 4096",
+    ),
+    "peer that dials nowhere": (
+        "peer --connect x --model {demo}",
+        f"endpoint 'x': {ENDPOINTS}",
+    ),
+    "peer with a long name": (
+        f"peer --connect ipc://@c --model {{demo}} --name {LONG}",
+        f"--name is '{LONG}', expected 1 to 64 printable characters",
+    ),
     "no tokens": (
         "generate --max-tokens 0 x",
         "--max-tokens is 0, expected a whole number from 1 to 2147483647",
@@ -300,6 +321,7 @@ PROMPTS: Rows = {
 
 MODEL = '[model]\npath = "DEMO"\n'
 GROUP = '[[workers]]\nname = "box"\n'
+PEER = '[[peers]]\nname = "gpu"\n'
 
 CLUSTERS: dict[str, tuple[str, str]] = {
     "nothing": ("", "line 1: model: this section is missing"),
@@ -348,9 +370,46 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     ),
     "320 workers": (
         MODEL + "".join(f'[[workers]]\nname = "box-{group}"\ncount = 64\n' for group in "abcde"),
-        "line 17: workers.count: 320 workers in all up to here, 256 at most are expected",
+        "line 17: workers.count: 320 workers and peers in all up to here, 256 at most are expected",
     ),
-    "unknown section": (f"{MODEL}[placment]\n", "line 3: placment: unknown; known are model, coordinator, workers"),
+    "peer without a name": (f"{MODEL}[[peers]]\ndevice = 1\n", "line 3: peers: the key name is missing"),
+    "peer called as a worker": (
+        f'{MODEL}{GROUP}[[peers]]\nname = "box-0"\n',
+        "line 6: peers.name: a worker is called box-0 too",
+    ),
+    "two peers of one name": (MODEL + PEER + PEER, "line 6: peers.name: another peer is called gpu too"),
+    "peer called coordinator": (
+        f'{MODEL}[[peers]]\nname = "coordinator"\n',
+        "line 4: peers.name: the coordinator is called coordinator too",
+    ),
+    "device of a peer": (
+        f'{MODEL}{PEER}device = "cuda:0"\n',
+        'line 5: peers.device: a whole number from 0 to 63 is expected, found "cuda:0"',
+    ),
+    "adaptive peer": (
+        f'{MODEL}{PEER}mode = "adaptive"\n',
+        'line 5: peers.mode: "adaptive" is not available yet; "static" is',
+    ),
+    "memory of a peer": (
+        f"{MODEL}{PEER}vram_gib = -1\n",
+        'line 5: peers.vram_gib: "auto" or a number from 0 to 4096 is expected, found -1',
+    ),
+    "peer on another machine": (
+        f'{MODEL}{PEER}host = "ssh://me@garage"\n',
+        'line 5: peers.host: "ssh://me@garage" is not available yet; "local" is',
+    ),
+    "unknown key of a peer": (
+        f"{MODEL}{PEER}threads = 1\n",
+        "line 5: peers.threads: unknown; known are name, device, mode, vram_gib, host, model_path",
+    ),
+    "65 peers": (
+        MODEL + "".join(f'[[peers]]\nname = "gpu-{number}"\n' for number in range(65)),
+        "line 131: peers: 65 peers found, 64 at most are expected",
+    ),
+    "unknown section": (
+        f"{MODEL}[placment]\n",
+        "line 3: placment: unknown; known are model, coordinator, workers, peers",
+    ),
     "section for later": (
         f"{MODEL}[placement]\nreplicas = 1.2\n",
         "line 3: placement: this section is not available yet; take it out",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.config import ClusterConfig, CoordinatorConfig, WorkerGroup
-from coordinator.launch_plan import kept_private, private_cluster, private_endpoint, resolve, share_cores
+from coordinator.config import ClusterConfig, CoordinatorConfig, PeerConfig, WorkerGroup
+from coordinator.launch_plan import PEERS_READY_S, kept_private, private_cluster, private_endpoint, resolve, share_cores
 
 MODEL = Path("/models/m.gguf")
 
@@ -45,6 +45,26 @@ def test_a_device_is_named_with_what_experts_may_take_of_it(vram_gib: float | No
         "--device"
         not in resolve(private_cluster(MODEL, workers=0, threads=1), python="py", cores=()).processes[0].command
     )
+
+
+def test_peers_are_started_beside_workers_and_waited_for_with_patience() -> None:
+    config = ClusterConfig(
+        model=MODEL,
+        coordinator=CoordinatorConfig(listen="tcp://127.0.0.1:7600", threads=2),
+        workers=(WorkerGroup(name="box", count=2),),
+        peers=(PeerConfig(name="a", device=1, vram_gib=11.5), PeerConfig(name="b", model_path=Path("/copy/m.gguf"))),
+    )
+    plan = resolve(config, python="/bin/py", cores=range(8))
+    assert [process.name for process in plan.processes] == ["coordinator", "box-0", "box-1", "a", "b"]
+    assert [process.cores for process in plan.processes] == [(), (0,), (1,), (), ()]
+    coordinator, _, _, a, b = (" ".join(process.command) for process in plan.processes)
+    assert "--workers 4 " in coordinator
+    assert coordinator.endswith(f" --ready-within {PEERS_READY_S}")
+    assert a == (
+        "/bin/py -P -m peer_gpu.main --connect tcp://127.0.0.1:7600 --model /models/m.gguf --name a "
+        "--device cuda:1 --vram-gib 11.5"
+    )
+    assert b.endswith("--model /copy/m.gguf --name b --device cuda:0 --vram-gib auto")
 
 
 def test_workers_get_disjoint_cores_and_the_coordinator_any() -> None:

@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from coordinator.children import Child
-from coordinator.config import ClusterConfig, CoordinatorConfig
+from coordinator.config import COORDINATOR, ClusterConfig, CoordinatorConfig
 from coordinator.interrupts import Interrupts
-from coordinator.launch_plan import COORDINATOR, LaunchPlan, ProcessPlan, private_endpoint
+from coordinator.launch_plan import LaunchPlan, ProcessPlan, private_endpoint
 from coordinator.launcher import Launcher, launched
 from protocol.errors import ConfigError, ExpertmeshError
 from protocol.wire import Bound

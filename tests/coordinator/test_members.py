@@ -236,6 +236,28 @@ def test_a_member_gets_no_more_than_it_has_room_for_and_who_gets_nothing_is_ther
     assert mesh.ready
 
 
+@pytest.mark.parametrize("room", [80, 240])
+def test_what_a_member_cannot_hold_beside_its_next_set_leaves_the_one_in_force(room: int) -> None:
+    mesh = members(expected=1)
+    for name in ("a", "b"):
+        mesh.hello(name.encode(), hello(name, role="peer", room=room))
+        member = mesh.of_control(name.encode())
+        assert member is not None
+        done = mesh.open_work(b"work-" + name.encode(), OpenWork(token=member.token))
+        if name == "a":
+            make_ready(mesh)
+            before = mesh.active.held(0)
+    for_a, for_b = told(done, Assign)
+    assert (for_a.in_force, mesh.active.version) == (1, 1)
+    assert for_a.held.any()
+    assert for_b.held.any()
+    kept = before if room == 240 else before & for_a.held  # 24 experts of 10 bytes are all there are
+    np.testing.assert_array_equal(mesh.active.held(0), kept)
+    np.testing.assert_array_equal(mesh.active.owner == LOCAL, kept == 0)
+    make_ready(mesh)
+    np.testing.assert_array_equal(mesh.active.held(0), for_a.held)
+
+
 def test_dense_layers_are_assigned_to_nobody_and_leave_no_gap() -> None:
     terms = replace(TERMS, geometry={**TERMS.geometry, "dense_layers": 1})
     mesh = Members(terms, replace(STOCK, slot_bytes=(0, 10, 10)), expected=1, fresh_token=lambda: "token")

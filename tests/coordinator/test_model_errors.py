@@ -277,10 +277,13 @@ def test_a_file_that_may_not_be_read(
     check_refused(f"{ASK}m.gguf x", error, tmp_path, capfd)
 
 
-def test_workers_of_another_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("section", "whose"), [("workers", "workers odd"), ("peers", "peer odd")])
+def test_workers_and_peers_of_another_model(
+    tmp_path: Path, section: str, whose: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     shutil.copy(demo_model(), tmp_path / "renamed.gguf")  # the name is part of what two processes compare
-    text = f'[model]\npath = "{demo_model()}"\n[[workers]]\nname = "odd"\nmodel_path = "renamed.gguf"\n'
+    text = f'[model]\npath = "{demo_model()}"\n[[{section}]]\nname = "odd"\nmodel_path = "renamed.gguf"\n'
     (tmp_path / "c.toml").write_text(text)
-    error = "{folder}/renamed.gguf, the model of workers odd, is not that of {demo}"
+    error = f"{{folder}}/renamed.gguf, the model of {whose}, is not that of {{demo}}"
     check_refused("up --dry-run {folder}/c.toml", error, tmp_path, capfd)
     check_refused("generate --dry-run --config {folder}/c.toml x", error, tmp_path, capfd)

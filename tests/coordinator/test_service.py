@@ -305,6 +305,17 @@ def test_requests_are_bounded(desk: Desk) -> None:
     assert sum(isinstance(message, Finished) for message in desk.heard) == MAX_REQUESTS
 
 
+def test_whoever_asks_while_experts_are_copied_is_heard_and_nothing_is_computed(desk: Desk) -> None:
+    desk.say(AskStatus())
+    desk.say(submit())
+    desk.service.attend()
+    [status] = desk.heard
+    assert isinstance(status, Status)
+    assert (desk.engine.steps, desk.service.report()["requests"]) == (0, 1)
+    desk.run()
+    assert isinstance(desk.heard[-1], Finished)
+
+
 def test_a_cancelled_request_ends_with_what_it_has(desk: Desk) -> None:
     desk.say(submit(max_tokens=100))
     for _ in range(4):

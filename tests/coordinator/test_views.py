@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.cli.answer_view import AnswerView
 from coordinator.cli.cluster_view import LiveView, PlainView
-from coordinator.config import ClusterConfig, WorkerGroup
+from coordinator.config import ClusterConfig, PeerConfig, WorkerGroup
 from coordinator.supervisor import Role
 
 NAMES = ["[/b]", "[bold]loud", ":skull:", "\x1b[31mred", "a\nb", "\u202eback"]
@@ -108,6 +108,12 @@ def test_one_is_not_several(capfd: pytest.CaptureFixture[str]) -> None:
     assert "1 worker holds experts (w 3)" in output
     assert "1 token," in errors
     assert "1 expert entry " in errors
+
+
+def test_peers_are_told_apart_from_workers(capfd: pytest.CaptureFixture[str]) -> None:
+    peers = (PeerConfig(name="a"), PeerConfig(name="b", device=1))
+    with PlainView(ClusterConfig(model=Path("m"), workers=(WorkerGroup(name="w"),), peers=peers)):
+        assert capfd.readouterr().out.endswith("starting a coordinator at tcp://127.0.0.1:7600, 1 worker and 2 peers\n")
 
 
 @pytest.mark.parametrize(("text", "end"), [("amid", "amid\n"), ("a line\n", "a line\n")])

@@ -93,23 +93,21 @@ def test_a_peer_says_what_it_has_room_for_and_keeps_to_it(
         pass
     assert (beat.step, beat.layer, beat.calls, beat.entries) == (3, 1, 1, 6)
 
-    coordinator.say(Assign(placement=2, in_force=1, held=held(1, 2)))
+    coordinator.say(Assign(placement=2, in_force=1, held=held(0, 1, 2)))
     failed = coordinator.hear(coordinator.control, AssignFailed, peer)
     assert failed.reason == (
-        f"{room} bytes of experts, and those in force until then, take {room // 2} bytes more than the {room} that "
-        "there are on cuda:0"
+        f"{3 * room // 2} bytes of experts are {room // 2} more than the {room} that there is room for on cuda:0"
     )
     coordinator.ask(work(1))
     coordinator.hear(coordinator.work, Sums, peer)  # what is in force can still be run
 
-    coordinator.say(Assign(placement=3, in_force=1, held=held(1)))
+    coordinator.say(Assign(placement=3, in_force=1, held=held(1, 2)))  # no room for layer 0 beside it
     coordinator.hear(coordinator.control, AssignReady, peer)
-    coordinator.say(Assign(placement=4, in_force=3, held=held(1, 2)))
-    coordinator.hear(coordinator.control, AssignReady, peer)
-    coordinator.ask(work(4, layer=2))
-    coordinator.hear(coordinator.work, Sums, peer)
+    for message in (work(1), work(3, layer=2)):
+        coordinator.ask(message)
+        coordinator.hear(coordinator.work, Sums, peer)
     coordinator.ask(work(1, layer=0))
-    assert "placement 1 is not known here" in coordinator.hear(coordinator.work, WorkFailed, peer).reason
+    assert coordinator.hear(coordinator.work, WorkFailed, peer).reason == "layer 0, expert 1: not held on cuda:0"
     peer.process.send_signal(signal.SIGTERM)
     assert peer.ends()[0] == 0
 
@@ -121,11 +119,11 @@ CANNOT_START = [
         "emulated_peer",
         "error: device cuda:0: 1.5 GiB of experts were asked for, 1.00 of its 1.00 GiB are free",
     ),
-    (["--vram-gib", "0"], "emulated_peer", "peer_gpu: error: argument --vram-gib: 0 found, auto or a number above 0 "),
+    (["--vram-gib", "-1"], "emulated_peer", "peer_gpu: error: argument --vram-gib: -1 found, auto or a number from 0 "),
     (
         ["--vram-gib", "x"],
         "emulated_peer",
-        "peer_gpu: error: argument --vram-gib: x found, auto or a number above 0 expected",
+        "peer_gpu: error: argument --vram-gib: x found, auto or a number from 0 expected",
     ),
     (["--device", "cpu"], "peer_gpu.main", "error: device 'cpu': a GPU is expected, such as cuda:0; workers are what "),
     (["--device", "gpu0"], "peer_gpu.main", "error: device 'gpu0': "),

@@ -17,6 +17,7 @@ from open_bank import activations, open_bank
 
 import native
 from native import cuda
+from peer_gpu import slots as slots_module
 from peer_gpu.runner import SlotRunner
 from peer_gpu.slots import GIB, RESERVE, ExpertSlots, room_on
 from protocol.errors import ConfigError, ExpertError, RoomError
@@ -161,6 +162,25 @@ def test_room_is_counted_in_slots_and_never_exceeded(model: Model, device: Emula
     assert slots.used == 0
 
 
+def test_memory_is_taken_in_pieces_that_are_larger_than_a_slot(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counting(EmulatedDevice):
+        def empty(self, shape: tuple[int, ...], dtype: Any) -> cuda.Array:
+            if dtype == np.uint8:
+                taken.append(shape[0])
+            return super().empty(shape, dtype)
+
+    taken: list[int] = []
+    each = size(model)
+    monkeypatch.setattr(slots_module, "TOGETHER", 3 * each)
+    with ExpertSlots(Counting(), model, 7 * each) as slots:
+        for layer, experts in ((0, [0, 1]), (0, [2]), (0, [3]), (1, [0, 1, 2])):
+            slots.prepare(layer, experts)
+        slots.keep(held((0, 0)))
+        slots.prepare(1, [0])
+    pieces = [3, 1, 1, 1, 3, 1, 1, 1, 1, 1, 1]  # the last piece is what the limit leaves, and no larger than a slot
+    assert taken == [each * count for count in pieces]
+
+
 def test_a_device_that_is_full_before_the_limit_says_so(model: Model) -> None:
     class Full(EmulatedDevice):
         def empty(self, shape: tuple[int, ...], dtype: Any) -> cuda.Array:
@@ -182,15 +202,23 @@ def test_the_set_in_force_is_kept_beside_the_new_one_if_there_is_room(model: Mod
         slots.make_room(after, before)
         np.testing.assert_array_equal(slots.held, before)
         slots.prepare(1, [3])
-        slots.limit -= 1
-        reason = (
-            f"{2 * each} bytes of experts, and those in force until then, take 1 bytes more than the {3 * each - 1} "
-        )
-        with pytest.raises(RoomError, match=reason):
-            slots.make_room(after, before)
-        np.testing.assert_array_equal(slots.held, before | after)
         slots.make_room(after, None)
         np.testing.assert_array_equal(slots.held, after)
+
+
+def test_without_room_for_both_what_the_new_set_has_is_kept(model: Model, device: EmulatedDevice) -> None:
+    each = size(model)
+    with ExpertSlots(device, model, 2 * each) as slots:
+        slots.prepare(0, [0, 1])
+        in_force = slots.held
+        slots.make_room(held((0, 1), (1, 3)), in_force)
+        np.testing.assert_array_equal(slots.held, held((0, 1)))
+        slots.make_room(held((1, 2)), in_force)  # of which only one is left, and the coordinator knows
+        np.testing.assert_array_equal(slots.held, held((0, 1)))
+        reason = f"^{3 * each} bytes of experts are {each} more than the {2 * each} that there is room for on cuda:0$"
+        with pytest.raises(RoomError, match=reason):
+            slots.make_room(held((1, 1), (1, 2), (1, 3)), None)
+        np.testing.assert_array_equal(slots.held, held((0, 1)))
 
 
 @pytest.mark.parametrize(
