@@ -31,7 +31,7 @@ def cluster_speed(path: Path, folder: Path, questions: Questions, threads: int) 
     """Prints a row for each arrangement; `threads` are shared by its workers."""
     ids = questions.ids(path)
     print(f"{path.name}, prompt of {questions.prompt} tokens, {questions.tokens} generated after {SHORT}.")
-    print("Parts of a layer in microseconds, P50 of the generated tokens' layers.\n")
+    print("Parts of a layer in microseconds, P50 of the last 4096 layers, nearly all of generated tokens.\n")
     columns = ["who holds the experts", "ready after, s", "prompt, tokens/s", "decode, tokens/s", *PARTS, "digest"]
     rows = GrowingTable(columns)
     for number, arrangement in enumerate(ARRANGEMENTS):

@@ -99,12 +99,21 @@ def phases(path: Path, device: str, questions: Questions, threads: int) -> None:
             _answer(engine, ids, 8)
             chunks = [ids[at : at + CHUNK] for at in range(0, len(ids), CHUNK)]
             for what, parts, unsynced in (
-                ("1 row", [ids[:SHORT], *([[1]] * questions.tokens)], _ms(plain, "decode_s", questions.tokens - 1)),
+                (
+                    "1 row",
+                    [ids[:SHORT], *_singles(ids, questions.tokens)],
+                    _ms(plain, "decode_s", questions.tokens - 1),
+                ),
                 (f"{CHUNK} rows", [*chunks], _ms(plain, "prompt_s", len(chunks))),
             ):
                 found[f"{where}, {what}"] = clock.measured(engine, parts) | {"whole, not waited for": unsynced}
     names = list(dict.fromkeys(name for times in found.values() for name in times))
     print(table(["part", *found], [[name, *(times.get(name, 0.0) for times in found.values())] for name in names]))
+
+
+def _singles(ids: list[int], count: int) -> list[list[int]]:
+    """So many chunks of one id, which differ, so that other experts are visited each time."""
+    return [[ids[(SHORT + number) % len(ids)]] for number in range(count)]
 
 
 def _ms(answers: list[Answer], part: str, steps: int) -> float:
