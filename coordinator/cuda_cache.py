@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from coordinator.dense_half import Cache
 from coordinator.window import Window
 from native import cuda
-from native.cuda.device import blocks_of, uploaded
+from native.cuda.device import blocks_of
 from protocol.geometry import Geometry
 
 BLOCK = 64
@@ -36,23 +37,38 @@ class CudaCache:
         return self._memory.nbytes
 
 
+class AttentionMemory:
+    """What attention needs beside the caches, for windows of up to `rows` rows; used again by every step."""
+
+    def __init__(self, device: cuda.Device, geometry: Geometry, rows: int) -> None:
+        """DeviceError if there is no room."""
+        each = rows * geometry.heads
+        self.numbers = device.empty((2 * rows,), np.uint64)
+        self.partial = device.empty((max(PARTIAL_BYTES // 4, each * (geometry.head_dim + 2)),), np.float32)
+        self.state = device.empty((2 * each,), np.float32)
+
+
 class CudaWindow:
     """Where the rows of a window stand, in which caches."""
 
-    def __init__(self, device: cuda.Device, window: Window) -> None:
-        caches = [chunk.sequence.cache for chunk in window.chunks]
-        assert all(isinstance(cache, CudaCache) for cache in caches)  # `new_cache` makes no others
-        first = caches[0]
-        assert isinstance(first, CudaCache)
-        self._device, self._kv, self._geometry = device, first.kv, first.geometry
-        self._rows = window.rows
-        self._blocks = int(window.row_position.max()) // BLOCK + 1
-        address = np.array([cache.address for cache in caches if isinstance(cache, CudaCache)], np.uint64)
-        blocks = np.array([cache.blocks for cache in caches if isinstance(cache, CudaCache)], np.int32)
-        self._address = uploaded(device, address[window.row_chunk])
-        numbers = uploaded(device, np.stack([window.row_position, blocks[window.row_chunk]]))
-        self.position = numbers[:1].reshape(-1)  # (rows,) i32
-        self._capacity = numbers[1:].reshape(-1)  # (rows,) i32, in blocks
+    def __init__(self, device: cuda.Device, window: Window, memory: AttentionMemory) -> None:
+        caches = [_cuda(chunk.sequence.cache) for chunk in window.chunks]
+        self._device, self._kv, self._geometry = device, caches[0].kv, caches[0].geometry
+        self._memory = memory
+        rows = self._rows = window.rows
+        # A row's numbers: the address of its cache, then two of half the size.
+        numbers = np.empty((2, rows), np.uint64)
+        numbers[0] = np.array([cache.address for cache in caches], np.uint64)[window.row_chunk]
+        position, blocks = numbers[1:].view(np.int32).reshape(2, rows)
+        position[:] = window.row_position
+        blocks[:] = np.array([cache.blocks for cache in caches], np.int32)[window.row_chunk]
+        self._address = memory.numbers[:rows]
+        halves = memory.numbers[rows : 2 * rows].view(np.int32)
+        self.position = halves[:rows]  # (rows,) i32
+        self._capacity = halves[rows:]  # (rows,) i32, in blocks
+        device.upload(numbers.reshape(-1), memory.numbers[: 2 * rows])
+        self.blocks = _rounded(int(window.row_position.max()) // BLOCK + 1)
+        """That attention walks: as many as the longest row needs, or some more, which are found empty."""
 
     def store(self, layer: int, key: cuda.Array, value: cuda.Array) -> None:
         """Write the rows' keys and values (rows, kv_heads, head_dim) to their caches."""
@@ -72,15 +88,13 @@ class CudaWindow:
     def attend(self, layer: int, query: cuda.Array, out: cuda.Array) -> None:
         """query (rows, heads, head_dim), out (rows, heads * head_dim): a row attends to positions up to its own.
 
-        Blocks are computed side by side, as many as PARTIAL_BYTES hold, and merged in ascending order.
+        Blocks are computed side by side, as many as there is memory for, and merged in ascending order.
         """
         heads, dim = self._geometry.heads, self._geometry.head_dim
         scale = np.float32(1) / np.sqrt(np.float32(dim))
-        together = min(self._blocks, max(1, PARTIAL_BYTES // (self._rows * heads * (dim + 2) * 4)))
-        partial = self._device.empty((self._rows * heads * together * (dim + 2),), np.float32)
-        state = self._device.empty((self._rows * heads * 2,), np.float32)
-        for first in range(0, self._blocks, together):
-            count = min(together, self._blocks - first)
+        together = min(self.blocks, max(1, self._memory.partial.shape[0] // (self._rows * heads * (dim + 2))))
+        for first in range(0, self.blocks, together):
+            count = min(together, self.blocks - first)
             self._device.launch(
                 f"attend_{self._kv}",
                 (count, heads, self._rows),
@@ -90,19 +104,19 @@ class CudaWindow:
                 self.position,
                 scale,
                 np.int32(first),
-                partial,
+                self._memory.partial,
             )
             self._device.launch(
                 "merge_blocks",
                 (heads, self._rows, 1),
                 BLOCK,
-                partial,
+                self._memory.partial,
                 self.position,
                 np.int32(dim),
                 np.int32(first),
                 np.int32(count),
-                np.int32(first + count == self._blocks),
-                state,
+                np.int32(first + count == self.blocks),
+                self._memory.state,
                 out,
             )
 
@@ -111,3 +125,17 @@ class CudaWindow:
         numbers = (layer, geometry.layers, geometry.kv_heads, geometry.head_dim)
         one, two, three, four = map(np.int32, numbers)
         return self._address, self._capacity, one, two, three, four
+
+
+def _rounded(blocks: int) -> int:
+    """A power of 4, so that launches for longer and longer sequences are seldom others."""
+    rounded = 1
+    while rounded < blocks:
+        rounded *= 4
+    return rounded
+
+
+def _cuda(cache: Cache) -> CudaCache:
+    """The cache as the kernels take it: `new_cache` makes no others."""
+    assert isinstance(cache, CudaCache)
+    return cache

@@ -5,11 +5,13 @@ The host looks up embeddings, learns which experts were chosen, and gets the log
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 import native
 from coordinator.activations import Activations
-from coordinator.cuda_cache import CudaCache, CudaWindow
+from coordinator.cuda_cache import AttentionMemory, CudaCache, CudaWindow
 from coordinator.kv import check_kv, no_room
 from coordinator.rope import rotation
 from coordinator.sums import LayerSums
@@ -17,7 +19,8 @@ from coordinator.weights import DenseWeights
 from coordinator.weights import FeedForward as Matrices
 from coordinator.window import Window
 from native import cuda
-from native.cuda.device import NO_FAULT, blocks_of, uploaded
+from native.cuda.device import NO_FAULT, Replays, blocks_of, uploaded
+from native.cuda.rows import packed_bytes
 from protocol.errors import ConfigError
 from protocol.geometry import Geometry
 from protocol.gguf import TensorInfo
@@ -25,6 +28,8 @@ from protocol.messages import F32, I32
 from protocol.model import Model
 
 THREADS = 256
+RECORDED_ROWS = 8
+"""Launches of windows of so many rows at most are recorded."""
 MAX_HEAD_DIM = 512
 """A query lies in the shared memory of a block (native/cuda/attention.cu)."""
 
@@ -51,6 +56,7 @@ class CudaDense:
             turns = rotation(geometry.rotary, geometry.head_dim)
             self.frequencies, self.magnitude = uploaded(device, turns.frequencies), np.float64(turns.magnitude)
             self.buffers = Activations.of(geometry, max_rows, device.empty)
+            self.memory = Memory(device, geometry, max_rows)
             self.elsewhere = device.empty((max_rows, geometry.width), np.int64)
             self.networks = {
                 layer: _Network(device, geometry, matrices) for layer, matrices in self.weights.feed_forward.items()
@@ -59,6 +65,7 @@ class CudaDense:
             raise ConfigError(f"the dense weights do not fit: {error}") from None
         self.host_sums = np.zeros((max_rows, geometry.width), np.int64)
         self.no_fault = np.full(1, NO_FAULT, np.int32)
+        self.replays = Replays(device)
 
     def new_cache(self, positions: int) -> CudaCache:
         """Memory for all positions. RequestError if the device has no room."""
@@ -78,22 +85,32 @@ class CudaDense:
         return cuda.CudaWeights(self.device, data, int(info.type), rows, columns)
 
 
+class Memory:
+    """What a step needs beside its activations, for up to `rows` rows; used again by every step."""
+
+    def __init__(self, device: cuda.Device, geometry: Geometry, rows: int) -> None:
+        half, attended = geometry.head_dim // 2, geometry.heads * geometry.head_dim
+        self.attention = AttentionMemory(device, geometry, rows)
+        self.cos, self.sin = (device.empty((rows, half), np.float32) for _ in range(2))
+        self.packed = device.empty((packed_bytes(rows, max(geometry.width, attended)),), np.uint8)
+        # Number of the first bad row, ids (rows, k) and weights (rows, k), so that one copy fetches them all.
+        self.routed = device.empty((1 + 2 * rows * geometry.experts_used,), np.int32)
+
+
 class CudaStep:
     """One step on a device (a `DenseStep`)."""
 
     def __init__(self, dense: CudaDense, window: Window) -> None:
-        rows, geometry, device = window.rows, dense.geometry, dense.device
+        rows, geometry, device, memory = window.rows, dense.geometry, dense.device, dense.memory
         self._dense, self._device, self._weights, self._geometry = dense, device, dense.weights, geometry
         self._rows = rows
         self._eps = np.float32(geometry.norm_eps)
         buffers = self._buffers = dense.buffers.first(rows)
         device.upload(dense.weights.embedding.dequantise(0, window.ids), buffers.x)
-        self._window = CudaWindow(device, window)
-        half = geometry.head_dim // 2
-        self._cos, self._sin = device.empty((rows, half), np.float32), device.empty((rows, half), np.float32)
-        self._rope_table(half)
-        # Number of the first bad row, ids (rows, k) and weights (rows, k), so that one copy fetches them all.
-        self._routed = device.empty((1 + 2 * rows * geometry.experts_used,), np.int32)
+        self._window = CudaWindow(device, window, memory.attention)
+        self._cos, self._sin = memory.cos[:rows], memory.sin[:rows]
+        self._rope_table(geometry.head_dim // 2)
+        self._routed = memory.routed[: 1 + 2 * rows * geometry.experts_used]
         self._fault = self._routed[:1]
         device.upload(dense.no_fault, self._fault)
         device.zero(buffers.sums)  # the step before may have ended between two layers
@@ -103,43 +120,14 @@ class CudaStep:
 
     def attend(self, layer: int) -> None:
         """x += attention of x; keys and values of the rows are stored. What is not finite shows in `route`."""
-        weights, buffers, geometry = self._weights.layers[layer], self._buffers, self._geometry
-        self._norm(buffers.x, weights.attention_norm, self._rows, geometry.width, buffers.normed)
-        rows = self._quantised(buffers.normed)  # once, for three matrices
-        for matrix, out in ((weights.query, buffers.query), (weights.key, buffers.key), (weights.value, buffers.value)):
-            cuda.matmul(self._device, matrix, rows, out)
-        for heads, norm, count in (
-            (buffers.query, weights.query_norm, geometry.heads),
-            (buffers.key, weights.key_norm, geometry.kv_heads),
-        ):
-            self._norm(heads, norm, self._rows * count, geometry.head_dim, heads)
-            self._rotate(heads, count)
-        self._window.store(layer, buffers.key, buffers.value)
-        self._window.attend(layer, buffers.query, buffers.attended)
-        cuda.matmul(self._device, weights.output, self._quantised(buffers.attended), buffers.normed)
-        self._add(buffers.x, buffers.normed)
+        self._again(("attend", layer, self._window.blocks), lambda: self._attend(layer))
 
     def route(self, layer: int, quantise: bool) -> tuple[cuda.CudaRows, I32, F32]:
         """What the experts take, and which of them: activation rows, ids and weights (rows, k). NonFiniteError(row)."""
-        geometry, router = self._geometry, self._weights.routers[layer]
-        count, k = self._rows, geometry.experts_used
-        rows = self._ffn_input(layer)
-        if quantise or router.quantised:
-            rows.quantise(self._fault)
-        cuda.matmul(self._device, router, rows, self._buffers.router)
-        self._device.launch(
-            "route",
-            (count, 1, 1),
-            32,
-            self._buffers.router,
-            np.int32(geometry.experts),
-            np.int32(k),
-            np.int32(geometry.normalise_weights),
-            np.float32(geometry.weight_scale),
-            self._routed[1 : 1 + count * k],
-            self._routed[1 + count * k :].view(np.float32),
-            self._fault,
-        )
+        count, k = self._rows, self._geometry.experts_used
+        rows = self._packed_rows(self._buffers.normed)
+        self._again(("route", layer), lambda: self._route(layer, rows, quantise))
+        rows.quantised = quantise or self._weights.routers[layer].quantised  # recorded launches leave no such mark
         routed = self._device.download(self._routed)
         self._raise_fault(int(routed[0]))
         ids, weights = routed[1:].reshape(2, count, k)
@@ -166,7 +154,9 @@ class CudaStep:
 
     def feed_forward(self, layer: int) -> None:
         """x += what a dense layer has in place of experts: one expert for all rows. NonFiniteError(row)."""
-        self._dense.networks[layer].run(self._ffn_input(layer), self._buffers.normed, self._buffers.sums)
+        self._ffn_norm(layer)
+        rows = self._packed_rows(self._buffers.normed)
+        self._dense.networks[layer].run(rows, self._buffers.normed, self._buffers.sums)
         self._add(self._buffers.x, self._buffers.normed)
 
     def logits(self, rows: list[int]) -> F32:
@@ -179,7 +169,7 @@ class CudaStep:
             x, to = self._buffers.x[first : first + count], normed[at : at + count]
             self._norm(x, self._weights.output_norm, count, geometry.width, to)
         on_device = device.empty((len(rows), geometry.vocabulary), np.float32)
-        cuda.matmul(device, self._weights.head, self._quantised(normed), on_device)
+        self._multiply(normed, (self._weights.head,), (on_device,))
         logits: F32 = device.download(on_device)
         self._raise_fault(int(device.download(self._fault)[0]))
         finite = np.isfinite(logits).all(axis=1)
@@ -187,15 +177,67 @@ class CudaStep:
             raise native.NonFiniteError("a logit is NaN or infinite", int(finite.argmin()))
         return logits
 
-    def _ffn_input(self, layer: int) -> cuda.CudaRows:
+    # --- launches -------------------------------------------------------------------------------------------------
+
+    def _again(self, key: tuple[object, ...], launches: Callable[[], None]) -> None:
+        """Steps of a few rows are all alike, and what launches them costs more than what they do: see Device.record."""
+        if self._rows <= RECORDED_ROWS:
+            self._dense.replays.run((self._rows, *key), launches)
+        else:
+            launches()
+
+    def _attend(self, layer: int) -> None:
+        weights, buffers, geometry = self._weights.layers[layer], self._buffers, self._geometry
+        self._norm(buffers.x, weights.attention_norm, self._rows, geometry.width, buffers.normed)
+        matrices = (weights.query, weights.key, weights.value)
+        self._multiply(buffers.normed, matrices, (buffers.query, buffers.key, buffers.value))
+        for heads, norm, count in (
+            (buffers.query, weights.query_norm, geometry.heads),
+            (buffers.key, weights.key_norm, geometry.kv_heads),
+        ):
+            self._norm(heads, norm, self._rows * count, geometry.head_dim, heads)
+            self._rotate(heads, count)
+        self._window.store(layer, buffers.key, buffers.value)
+        self._window.attend(layer, buffers.query, buffers.attended)
+        self._multiply(buffers.attended, (weights.output,), (buffers.normed,))
+        self._add(buffers.x, buffers.normed)
+
+    def _route(self, layer: int, rows: cuda.CudaRows, quantise: bool) -> None:
+        geometry, router = self._geometry, self._weights.routers[layer]
+        count, k = self._rows, geometry.experts_used
+        self._ffn_norm(layer)
+        if quantise or router.quantised:
+            rows.quantise(self._fault)
+        cuda.matmul(self._device, router, rows, self._buffers.router)
+        self._device.launch(
+            "route",
+            (count, 1, 1),
+            32,
+            self._buffers.router,
+            np.int32(geometry.experts),
+            np.int32(k),
+            np.int32(geometry.normalise_weights),
+            np.float32(geometry.weight_scale),
+            self._routed[1 : 1 + count * k],
+            self._routed[1 + count * k :].view(np.float32),
+            self._fault,
+        )
+
+    def _ffn_norm(self, layer: int) -> None:
         buffers = self._buffers
         self._norm(buffers.x, self._weights.layers[layer].ffn_norm, self._rows, self._geometry.width, buffers.normed)
-        return cuda.CudaRows.of_values(self._device, buffers.normed)
 
-    def _quantised(self, values: cuda.Array) -> cuda.CudaRows:
-        rows = cuda.CudaRows.of_values(self._device, values)
-        rows.quantise(self._fault)
-        return rows
+    def _packed_rows(self, values: cuda.Array) -> cuda.CudaRows:
+        rows, columns = values.shape
+        return cuda.CudaRows.of_values(self._device, values, self._dense.memory.packed[: packed_bytes(rows, columns)])
+
+    def _multiply(self, x: cuda.Array, matrices: Sequence[cuda.CudaWeights], outs: Sequence[cuda.Array]) -> None:
+        """Each out = x @ matrix.T; x is quantised once for all of them, if one needs that."""
+        rows = self._packed_rows(x)
+        if any(matrix.quantised for matrix in matrices):
+            rows.quantise(self._fault)
+        for matrix, out in zip(matrices, outs, strict=True):
+            cuda.matmul(self._device, matrix, rows, out)
 
     def _raise_fault(self, row: int) -> None:
         if row != NO_FAULT:

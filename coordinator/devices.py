@@ -88,7 +88,7 @@ def _on_gpu(name: str, vram_gib: float | None, model: Model, stack: ExitStack, m
         room = room_on(device, vram_gib, reserve=max(device.memory()[1] // 10, LEAST_RESERVE))
         room = min(room, stock.bytes)  # memory is taken in advance
         own = own_share(stock, room)
-        slots = stack.enter_context(ExpertSlots(device, model, room)) if own.any() else None
+        slots = stack.enter_context(ExpertSlots(device, model, room, recorded=True)) if own.any() else None
     except cuda.DeviceError as error:
         raise ConfigError(str(error)) from error
     return Devices(name=name, dense=dense, slots=slots, own=own)

@@ -50,8 +50,11 @@ class ExpertSlots:
     becomes of the file.
     """
 
-    def __init__(self, device: cuda.Device, model: Model, limit: int) -> None:
-        """`limit`: bytes of experts at most. `model` stays open for as long as the slots are used."""
+    def __init__(self, device: cuda.Device, model: Model, limit: int, *, recorded: bool = False) -> None:
+        """`limit`: bytes of experts at most. `model` stays open for as long as the slots are used.
+
+        `recorded` is for a device that one thread alone uses: see cuda.FeedForward.
+        """
         layout = self.layout = model.layout
         self.limit = limit
         self.used = 0
@@ -67,7 +70,7 @@ class ExpertSlots:
         self._slots: dict[tuple[int, int], cuda.Array] = {}
         self._lock = threading.Lock()  # around what changes the tables, and what launches from them
         self._tables = {number: self._table(layer) for number, layer in layout.with_experts()}
-        self._network = cuda.FeedForward(device, layout.width, layout.expert_width)
+        self._network = cuda.FeedForward(device, layout.width, layout.expert_width, recorded=recorded)
 
     # --- residency --------------------------------------------------------------------------------------------
 

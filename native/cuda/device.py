@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -75,6 +76,13 @@ class Device(Protocol):
     def launch(self, kernel: str, blocks: tuple[int, int, int], threads: int, *arguments: Argument) -> None:
         """Run a kernel of native/cuda by its name, with so many blocks of so many threads; returns at once."""
 
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """What `work` launches, as one thing to be launched again and again, which costs little more than one kernel.
+
+        Nothing is run yet. `work` only launches: it takes no memory, copies nothing, and no other thread uses the
+        device meanwhile. The arrays it names must stay.
+        """
+
 
 def check_name(name: str) -> int:
     """The number in "cuda:0". DeviceError for anything else."""
@@ -94,3 +102,26 @@ def uploaded(device: Device, host: NDArray[Any]) -> Array:
 def blocks_of(items: int, each: int) -> tuple[int, int, int]:
     """As many blocks of `each` items as it takes."""
     return -(-items // each), 1, 1
+
+
+class Replays:
+    """Sequences of launches that come again and again: recorded when they come for the second time."""
+
+    def __init__(self, device: Device, limit: int = 8192) -> None:
+        """`limit` bounds how many are kept; all are forgotten when there are more."""
+        self._device = device
+        self._limit = limit
+        self._known: dict[Hashable, Callable[[], None] | None] = {}
+
+    def run(self, key: Hashable, work: Callable[[], None]) -> None:
+        """Do `work` (see Device.record). The same key means the same launches with the same arguments."""
+        if key not in self._known:
+            if len(self._known) >= self._limit:
+                self._known.clear()
+            self._known[key] = None  # perhaps it never comes again
+            work()
+            return
+        recording = self._known[key]
+        if recording is None:
+            recording = self._known[key] = self._device.record(work)
+        recording()

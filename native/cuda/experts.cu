@@ -5,7 +5,7 @@
 namespace {
 
 struct Tile {
-    int expert, first, count; // entries [first, first + count)
+    int expert, first, count; // entries [first, first + count); none of an unused tile
 };
 
 // Tiles as three columns of numbers.
@@ -33,6 +33,7 @@ template <class Type, int N>
 __device__ void widen(const uint8_t *const *matrices, int experts, int rows, int columns, const Acts &acts,
                       const int *tiles, const int *rows_of, int entries, float *out) {
     const Tile tile = tile_at(tiles);
+    if (tile.count == 0) return;
     const float dot = tile_dots<Type, N>(tile, matrices + (size_t)blockIdx.z * experts, rows, columns, acts, rows_of);
     const int row = Team<Type>::row(), a = Team<Type>::lane();
     if (row < rows && a < N && a < tile.count) out[((size_t)blockIdx.z * entries + tile.first + a) * rows + row] = dot;
@@ -44,6 +45,7 @@ template <class Type, int N>
 __device__ void narrow(const uint8_t *const *matrix, int rows, int columns, const Acts &acts, const int *tiles,
                        const float *weight, const int *slot, float *singles, long long *sums, int *fault) {
     const Tile tile = tile_at(tiles);
+    if (tile.count == 0) return;
     const float dot = tile_dots<Type, N>(tile, matrix, rows, columns, acts, nullptr);
     const int row = Team<Type>::row(), a = Team<Type>::lane();
     if (row >= rows || a >= N || a >= tile.count) return;

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import native
-from native.cuda.device import NO_FAULT, Array, Device, blocks_of, uploaded
-from native.cuda.rows import FLOATS, THREADS, TYPE_NAMES, CudaRows, rows_of_block
+from native.cuda.device import NO_FAULT, Array, Device, Replays, blocks_of, uploaded
+from native.cuda.rows import FLOATS, SUB, THREADS, TYPE_NAMES, CudaRows, packed_bytes, rows_of_block
 
 I32: TypeAlias = NDArray[np.int32]
 F32: TypeAlias = NDArray[np.float32]
@@ -17,6 +17,8 @@ F32: TypeAlias = NDArray[np.float32]
 GATE, UP, DOWN = range(3)
 TOGETHER = 8
 """Entries of one expert that share a reading of its weights."""
+FEWEST, FEW = 8, 64
+"""Numbers of entries, powers of 2, for which memory is kept and launches are recorded."""
 
 
 class ExpertTable:
@@ -50,11 +52,18 @@ class ExpertTable:
 class FeedForward:
     """The network at work, with its scratch memory. Not for two threads at once."""
 
-    def __init__(self, device: Device, width: int, hidden: int) -> None:
-        """`width` columns in and out, `hidden` in between."""
+    def __init__(self, device: Device, width: int, hidden: int, *, recorded: bool = False) -> None:
+        """`width` columns in and out, `hidden` in between.
+
+        `recorded`: a few entries over the same arrays, table after table, are one launch (Device.record); nobody else
+        may use the device while `run` does.
+        """
         self._device = device
         self._width = width
         self._hidden = hidden
+        self._replays = Replays(device) if recorded else None
+        self._scratch: dict[int, _Scratch] = {}
+        self._entries = 0
         self._no_faults = np.full(2, NO_FAULT, np.int32)
         self._faults = uploaded(device, self._no_faults)  # an activation row; an entry
 
@@ -71,28 +80,35 @@ class FeedForward:
     ) -> None:
         """Launch every entry, times its weight: into `singles[slot]` f32, or added to `sums[-1 - slot]` i64 if < 0.
 
-        Entries (n,), on the host, ascend by expert, and every one's expert must be admitted. `check` tells the errors.
+        Entries (n,), on the host, ascend by expert, and every one's expert must be admitted. `check` tells the errors;
+        it is to be called before the next run.
         """
-        entries = len(entry_expert)
-        if entries == 0:
+        self._entries = len(entry_expert)
+        if self._entries == 0:
             return
+        scratch = self._scratch_for(self._entries)
         tiles = tiles_of(entry_expert)
+        self._device.upload(scratch.filled(tiles, entry_row, entry_slot, entry_weight), scratch.plan)
         together = 1 if tiles[2].max() == 1 else TOGETHER
-        columns = (tiles.ravel(), entry_row, entry_slot, entry_weight.view(np.int32))
-        plan = uploaded(self._device, np.concatenate(columns))  # in one copy
-        ends = np.cumsum([len(column) for column in columns]).tolist()
-        on_tiles, on_row, on_slot, on_weight = (
-            plan[end - len(column) : end] for end, column in zip(ends, columns, strict=True)
-        )
-        middle = self._widen(table, rows, on_tiles, tiles.shape[1], on_row, entries, together)
-        self._narrow(
-            table, middle, on_tiles, tiles.shape[1], on_weight.view(np.float32), on_slot, together, singles, sums
-        )
+
+        def launch() -> None:
+            self._widen(table, rows, scratch, together)
+            self._narrow(table, scratch, together, singles, sums)
+
+        if self._replays is None or self._entries > FEW:
+            launch()
+            return
+        if not set(table.types[:DOWN]) <= FLOATS:
+            rows.quantise(self._faults[:1])
+        form = rows.codes if rows.quantised else rows.values
+        assert form is not None
+        places = [self._device.address(array) for array in (table.addresses(GATE), form, singles, sums)]
+        self._replays.run((scratch.entries, together, *places), launch)
 
     def check(self) -> None:
-        """Wait, and tell what was bad since the last time.
+        """Wait, and tell what was bad in the last run.
 
-        EntryRangeError(message, entry): the lowest entry that is not finite or reaches 2**22, numbered as in its `run`.
+        EntryRangeError(message, entry): the lowest entry that is not finite or reaches 2**22.
         NonFiniteError(message, row): the first activation row that is not finite. `singles` and `sums` are then of no
         use.
         """
@@ -102,70 +118,96 @@ class FeedForward:
         self._device.upload(self._no_faults, self._faults)
         if row != NO_FAULT:
             raise native.NonFiniteError(f"row {row} holds NaN or infinity", row)
-        raise native.EntryRangeError(f"entry {entry} is not finite or its magnitude reaches 2^22", entry)
+        if entry < self._entries:  # what is behind them in the scratch memory is nobody's
+            raise native.EntryRangeError(f"entry {entry} is not finite or its magnitude reaches 2^22", entry)
 
-    def _widen(
-        self, table: ExpertTable, rows: CudaRows, tiles: Array, count: int, row: Array, entries: int, together: int
-    ) -> CudaRows:
+    def _scratch_for(self, entries: int) -> _Scratch:
+        """Memory for at least so many, kept where they are few."""
+        if entries > FEW:
+            return _Scratch(self._device, entries, self._hidden)
+        capacity = max(FEWEST, 1 << (entries - 1).bit_length())
+        if capacity not in self._scratch:
+            self._scratch[capacity] = _Scratch(self._device, capacity, self._hidden)
+        return self._scratch[capacity]
+
+    def _widen(self, table: ExpertTable, rows: CudaRows, scratch: _Scratch, together: int) -> None:
         """silu(gate x) * (up x), a row for each entry."""
         gate, up, down = table.types
-        device = self._device
         if not {gate, up} <= FLOATS:
             rows.quantise(self._faults[:1])
-        both = device.empty((2 * entries, self._hidden), np.float32)
         for role, matrices in ((GATE, 2),) if gate == up else ((GATE, 1), (UP, 1)):
             kind = table.types[role]
             across, _, _ = blocks_of(self._hidden, rows_of_block(kind))
-            device.launch(
+            self._device.launch(
                 f"widen_{TYPE_NAMES[kind]}_{together}",
-                (across, count, matrices),
+                (across, scratch.tiles, matrices),
                 THREADS,
                 table.addresses(role),
                 np.int32(table.experts),
                 np.int32(self._hidden),
                 np.int32(self._width),
                 *rows.forms(kind),
-                tiles,
-                row,
-                np.int32(entries),
-                both[role * entries :],
+                scratch.plan,
+                scratch.row,
+                np.int32(scratch.entries),
+                scratch.both[role * scratch.entries :],
             )
-        values = entries * self._hidden
-        device.launch("silu_times", blocks_of(values, THREADS), THREADS, both, both[entries:], np.int64(values))
-        middle = CudaRows.of_values(device, both[:entries])
+        values = scratch.entries * self._hidden
+        self._device.launch(
+            "silu_times",
+            blocks_of(values, THREADS),
+            THREADS,
+            scratch.both,
+            scratch.both[scratch.entries :],
+            np.int64(values),
+        )
+        scratch.middle.quantised = False
         if down not in FLOATS:
-            middle.quantise(self._faults[1:])
-        return middle
+            scratch.middle.quantise(self._faults[1:])
 
-    def _narrow(
-        self,
-        table: ExpertTable,
-        middle: CudaRows,
-        tiles: Array,
-        count: int,
-        weight: Array,
-        slot: Array,
-        together: int,
-        singles: Array,
-        sums: Array,
-    ) -> None:
+    def _narrow(self, table: ExpertTable, scratch: _Scratch, together: int, singles: Array, sums: Array) -> None:
         kind = table.types[DOWN]
         across, _, _ = blocks_of(self._width, rows_of_block(kind))
         self._device.launch(
             f"narrow_{TYPE_NAMES[kind]}_{together}",
-            (across, count, 1),
+            (across, scratch.tiles, 1),
             THREADS,
             table.addresses(DOWN),
             np.int32(self._width),
             np.int32(self._hidden),
-            *middle.forms(kind),
-            tiles,
-            weight,
-            slot,
+            *scratch.middle.forms(kind),
+            scratch.plan,
+            scratch.weight,
+            scratch.slot,
             singles,
             sums,
             self._faults[1:],
         )
+
+
+class _Scratch:
+    """What one run needs in the device's memory, for up to `entries` entries in as many tiles."""
+
+    def __init__(self, device: Device, entries: int, hidden: int) -> None:
+        self.entries = self.tiles = entries
+        self._host = np.zeros(6 * entries, np.int32)
+        self.plan = device.empty((6 * entries,), np.int32)  # tiles, in three columns, and three numbers for each entry
+        self.row = self.plan[3 * entries : 4 * entries]
+        self.slot = self.plan[4 * entries : 5 * entries]
+        self.weight = self.plan[5 * entries :].view(np.float32)
+        self.both = device.empty((2 * entries, hidden), np.float32)  # what gate and up give
+        device.zero(self.both)
+        packed = device.empty((packed_bytes(entries, hidden),), np.uint8) if hidden % SUB == 0 else None
+        self.middle = CudaRows.of_values(device, self.both[:entries], packed)
+
+    def filled(self, tiles: I32, row: I32, slot: I32, weight: F32) -> I32:
+        """The plan as it is uploaded; unused tiles have no entries."""
+        columns = self._host.reshape(6, self.entries)
+        columns[:3, : tiles.shape[1]] = tiles
+        columns[2, tiles.shape[1] :] = 0
+        for column, values in zip(columns[3:], (row, slot, weight.view(np.int32)), strict=True):
+            column[: len(values)] = values
+        return self._host
 
 
 def tiles_of(entry_expert: I32, together: int = TOGETHER) -> I32:

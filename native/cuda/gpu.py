@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -49,6 +50,9 @@ class Gpu:
         self._device = cupy.cuda.Device(number)
         self._thread = threading.local()
         self._functions: dict[str, Any] = {}
+        self._recording = False
+        self._device.use()
+        self._stream = cupy.cuda.Stream(non_blocking=True)  # of all threads; the default one cannot be recorded
         self.use()
         properties = cupy.cuda.runtime.getDeviceProperties(number)
         arch = f"sm_{properties['major']}{properties['minor']}"
@@ -58,10 +62,12 @@ class Gpu:
 
     def use(self) -> None:
         self._device.use()
+        self._stream.use()
         self._thread.cells = _Cells()
-        self._thread.stream = self._cupy.cuda.get_current_stream().ptr
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        if self._recording:
+            raise RuntimeError("memory is not to be taken while launches are recorded")
         try:
             array: Array = self._cupy.empty(shape, dtype)
         except self._cupy.cuda.memory.OutOfMemoryError as error:
@@ -73,17 +79,23 @@ class Gpu:
         return array
 
     def upload(self, host: NDArray[Any], to: Array) -> None:
-        to.set(host)  # type: ignore[attr-defined]
+        if host.shape != to.shape or host.dtype != to.dtype or not host.flags.c_contiguous:
+            raise ValueError(f"{host.shape} {host.dtype} for an array of {to.shape} {to.dtype}")
+        if host.nbytes:  # from pageable memory: `host` has been read when this returns
+            self._copy(self.address(to), host.ctypes.data, host.nbytes, self._cupy.cuda.runtime.memcpyHostToDevice)
 
     def download(self, array: Array) -> NDArray[Any]:
-        host: NDArray[Any] = array.get()  # type: ignore[attr-defined]
+        host = np.empty(array.shape, array.dtype)
+        if host.nbytes:
+            self._copy(host.ctypes.data, self.address(array), host.nbytes, self._cupy.cuda.runtime.memcpyDeviceToHost)
+        self.finish()
         return host
 
     def zero(self, array: Array) -> None:
         array.data.memset_async(0, array.nbytes)  # type: ignore[attr-defined]
 
     def finish(self) -> None:
-        self._cupy.cuda.get_current_stream().synchronize()
+        self._stream.synchronize()
 
     def memory(self) -> tuple[int, int]:
         free, total = self._cupy.cuda.runtime.memGetInfo()
@@ -97,8 +109,22 @@ class Gpu:
         cells = self._thread.cells
         cells.fill(arguments)
         self._cupy.cuda.driver.launchKernel(
-            function.ptr, *blocks, threads, 1, 1, 0, self._thread.stream, cells.pointers, 0
+            function.ptr, *blocks, threads, 1, 1, 0, self._stream.ptr, cells.pointers, 0
         )
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        self._recording = True
+        self._stream.begin_capture()
+        try:
+            work()
+        finally:
+            self._recording = False
+            graph = self._stream.end_capture()
+        launch: Callable[[], None] = graph.launch
+        return launch
+
+    def _copy(self, to: int, source: int, size: int, kind: int) -> None:
+        self._cupy.cuda.runtime.memcpyAsync(to, source, size, kind, self._stream.ptr)
 
     def _find(self, kernel: str) -> Any:
         for module in self._modules:

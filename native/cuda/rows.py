@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 import native
 from native.cuda.device import Array, Device, blocks_of, uploaded
@@ -31,48 +31,66 @@ FLOATS = frozenset({0, 1, 30})
 """Types that take fp32 activations."""
 
 
+def packed_bytes(count: int, columns: int) -> int:
+    """Of the codes of so many rows, and their scales behind them."""
+    return count * columns + count * (columns // SUB) * 4
+
+
 class CudaRows:
     """Activation rows on a device, as fp32 values, as int8 codes with their scales, or both. Twin of `native.Rows`."""
 
-    def __init__(self, device: Device, count: int, columns: int) -> None:
+    def __init__(self, device: Device, count: int, columns: int, values: Array | None, packed: Array | None) -> None:
+        """`values` (count, columns) f32; `packed` (packed_bytes,) u8 has codes and scales, or is memory for them.
+
+        Both must stay as they are for as long as the rows are used.
+        """
         self.count = count
         self.columns = columns
-        self.values: Array | None = None  # (count, columns) f32
-        self.codes: Array | None = None  # (count, columns) i8
-        self.scales: Array | None = None  # (count, columns / 32) f32
+        self.values = values
+        self.quantised = False
+        """Whether codes and scales are those of the values, or will be when what was launched is done."""
         self._device = device
+        self._packed = packed
         self._host: dict[bool, native.Rows] = {}
 
     @staticmethod
-    def of_values(device: Device, values: Array) -> CudaRows:
-        """Rows of `values` (n, columns) f32, which must stay as they are for as long as the rows are used."""
+    def of_values(device: Device, values: Array, packed: Array | None = None) -> CudaRows:
+        """Rows of fp32 `values` (n, columns); their codes and scales go to `packed`, or to new memory."""
         count, columns = values.shape
-        rows = CudaRows(device, count, columns)
-        rows.values = values
-        return rows
+        return CudaRows(device, count, columns, values, packed)
 
     @staticmethod
     def uploaded(device: Device, host: native.Rows, quantised: bool) -> CudaRows:
         """Copies of the codes and scales, or of the values, of rows on the host. NonFiniteError if there are none."""
-        rows = CudaRows(device, host.count, host.columns)
         if quantised:
-            codes, scales = host.quantise()
-            rows.codes, rows.scales = uploaded(device, codes), uploaded(device, scales)
+            parts = [part.view(np.uint8).ravel() for part in host.quantise()]
+            rows = CudaRows(device, host.count, host.columns, None, uploaded(device, np.concatenate(parts)))
+            rows.quantised = True
         else:
-            rows.values = uploaded(device, host.values())
+            rows = CudaRows(device, host.count, host.columns, uploaded(device, host.values()), None)
         rows._host[quantised] = host
         return rows
 
+    @property
+    def codes(self) -> Array:
+        """(count, columns) i8."""
+        return self._part(0, self.count * self.columns, np.int8)
+
+    @property
+    def scales(self) -> Array:
+        """(count, columns / 32) f32."""
+        return self._part(self.count * self.columns, packed_bytes(self.count, self.columns), np.float32)
+
     def quantise(self, fault: Array) -> None:
         """Make codes and scales of the values, once. `fault` (1,) i32 falls to the first row that is not finite."""
-        if self.codes is not None:
+        if self.quantised:
             return
         if self.values is None:
             raise ValueError("rows: fp32 values expected")
-        device, subs = self._device, self.count * self.columns // SUB
-        self.codes = device.empty((self.count, self.columns), np.int8)
-        self.scales = device.empty((self.count, self.columns // SUB), np.float32)
-        device.launch(
+        if self._packed is None:
+            self._packed = self._device.empty((packed_bytes(self.count, self.columns),), np.uint8)
+        subs = self.count * self.columns // SUB
+        self._device.launch(
             "quantise",
             blocks_of(subs, WARPS),
             THREADS,
@@ -83,6 +101,7 @@ class CudaRows:
             self.scales,
             fault,
         )
+        self.quantised = True
 
     def forms(self, type: int) -> tuple[Array | None, Array | None, Array | None]:
         """Codes, scales and values as the kernels of a type of weights take them; ValueError if there are none."""
@@ -90,7 +109,7 @@ class CudaRows:
             if self.values is None:
                 raise ValueError("rows: fp32 values expected for weights that are not quantised")
             return None, None, self.values
-        if self.codes is None:
+        if not self.quantised:
             raise ValueError("rows: codes and scales expected for quantised weights")
         return self.codes, self.scales, None
 
@@ -102,12 +121,20 @@ class CudaRows:
         return rows
 
     def _downloaded(self, quantised: bool) -> native.Rows:
-        codes, scales, values = self.forms(-1 if quantised else 0)
-        if values is not None:
+        codes, _, values = self.forms(-1 if quantised else 0)
+        if codes is None:
+            assert values is not None
             return native.Rows(self._device.download(values))
-        assert codes is not None
-        assert scales is not None
-        return native.Rows.quantised(self._device.download(codes), self._device.download(scales))
+        assert self._packed is not None
+        packed = self._device.download(self._packed)
+        end = self.count * self.columns
+        given, scales = packed[:end].view(np.int8), packed[end:].view(np.float32)
+        return native.Rows.quantised(given.reshape(self.count, -1), scales.reshape(self.count, -1))
+
+    def _part(self, begin: int, end: int, dtype: DTypeLike) -> Array:
+        assert self._packed is not None
+        part: Array = self._packed[begin:end].view(dtype).reshape(self.count, -1)
+        return part
 
 
 class CudaWeights:

@@ -69,10 +69,25 @@ def test_rows_of_several_sequences_give_what_they_give_alone(tmp_path: Path) -> 
 def test_attention_in_several_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model(tmp_path, layers=1)
     ids = (IDS * 4)[:200]
+    monkeypatch.setattr(cuda_cache, "PARTIAL_BYTES", 0)  # one block of many rows at a time
     with local_engine(model) as here, local_engine(model, device=emulated_device()) as there:
-        expected = read(here, ids)
-        monkeypatch.setattr(cuda_cache, "PARTIAL_BYTES", 0)  # one block at a time
-        same_bits(in_chunks(there, [199, 1], ids), expected)
+        same_bits(in_chunks(there, [199, 1], ids), read(here, ids))
+
+
+def test_launches_of_single_rows_are_recorded(tmp_path: Path) -> None:
+    """And give the same bits again and again, in other caches, at other places, and beside others."""
+    model, device = tiny_model(tmp_path, layers=2), emulated_device()
+    with local_engine(model) as here, local_engine(model, device=device) as there:
+        expected = read(here, IDS[:12])
+        same_bits(in_chunks(there, [1] * 12, IDS[:12]), expected)
+        launched = len(device.recorded)
+        same_bits(in_chunks(there, [1] * 12, IDS[:12]), expected)
+        assert len(device.recorded) == launched > 0
+        one, two = there.new_sequence(IDS[:12], 0), there.new_sequence(IDS[:12], 0)
+        for at in range(12):
+            chunks = [Chunk(sequence=sequence, ids=IDS[at : at + 1]) for sequence in (one, two)]
+            for logits in there.step(chunks):
+                same_bits(logits[0], expected[at])
 
 
 def test_the_head_of_some_rows_only(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -59,6 +60,9 @@ class EmulatedDevice:
     def __init__(self, memory: int = MEMORY) -> None:
         self.launched: list[str] = []
         """Kernels, in the order of their launches."""
+        self.recorded: list[list[str]] = []
+        """The kernels of each recording."""
+        self._recording: list[tuple[Any, ...]] | None = None
         self.room: int | None = None
         """Bytes of the largest array that can be had; None is no limit."""
         self._memory = memory
@@ -72,6 +76,7 @@ class EmulatedDevice:
         return
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        self._check_not_recording()
         wanted = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if self.room is not None and wanted > self.room:
             raise DeviceError(f"device {self.name}: no room for {wanted} bytes; {self.room} of {self._memory} are free")
@@ -79,16 +84,33 @@ class EmulatedDevice:
         start = -raw.ctypes.data % ALIGNED
         return cast("Array", raw[start : start + wanted].view(dtype).reshape(shape))
 
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        launches = self._recording = []
+        try:
+            work()
+        finally:
+            self._recording = None
+        self.recorded.append([kernel for kernel, *_ in launches])
+
+        def replay() -> None:
+            for launch in launches:
+                self.launch(*launch)
+
+        return replay
+
     def upload(self, host: NDArray[Any], to: Array) -> None:
+        self._check_not_recording()
         target = _numpy(to)
         if host.shape != target.shape or host.dtype != target.dtype:
             raise ValueError(f"{host.shape} {host.dtype} for an array of {target.shape} {target.dtype}")
         target[...] = host
 
     def download(self, array: Array) -> NDArray[Any]:
+        self._check_not_recording()
         return _numpy(array).copy()
 
     def zero(self, array: Array) -> None:
+        self._check_not_recording()
         _numpy(array)[...] = 0
 
     def finish(self) -> None:
@@ -101,11 +123,18 @@ class EmulatedDevice:
         return int(_numpy(array).ctypes.data)
 
     def launch(self, kernel: str, blocks: tuple[int, int, int], threads: int, *arguments: Argument) -> None:
+        if self._recording is not None:
+            self._recording.append((kernel, blocks, threads, *arguments))
+            return
         self.launched.append(kernel)
         unit = next((one for one in self._units.values() if kernel in one.signatures), None)
         if unit is None:
             raise LookupError(f"there is no kernel {kernel!r}")
         unit.run(kernel, blocks, threads, arguments)
+
+    def _check_not_recording(self) -> None:
+        if self._recording is not None:
+            raise RuntimeError("nothing but launches is to be recorded")
 
 
 def emulated_device(name: str = "cuda:0") -> EmulatedDevice:
