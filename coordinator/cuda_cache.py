@@ -92,13 +92,14 @@ class CudaWindow:
         """
         heads, dim = self._geometry.heads, self._geometry.head_dim
         scale = np.float32(1) / np.sqrt(np.float32(dim))
+        threads = BLOCK if dim <= BLOCK else 2 * BLOCK
         together = min(self.blocks, max(1, self._memory.partial.shape[0] // (self._rows * heads * (dim + 2))))
         for first in range(0, self.blocks, together):
             count = min(together, self.blocks - first)
             self._device.launch(
                 f"attend_{self._kv}",
                 (count, heads, self._rows),
-                BLOCK,
+                threads,
                 query,
                 *self._caches(layer),
                 self.position,
@@ -109,7 +110,7 @@ class CudaWindow:
             self._device.launch(
                 "merge_blocks",
                 (heads, self._rows, 1),
-                BLOCK,
+                threads,
                 self._memory.partial,
                 self.position,
                 np.int32(dim),

@@ -55,43 +55,45 @@ template <class Element> __device__ inline float score_of(const Element *keys, c
     return lane[0];
 }
 
-// A block of 64 threads for each (block of positions, query head, row). `partial` (rows, heads, gridDim.x, dim + 2)
-// gets the weighted sum of the block's values, its largest score and its total.
+// 64 threads or more for each (block of positions, query head, row): for scores a thread has a position, for sums it
+// has columns. `partial` (rows, heads, gridDim.x, dim + 2) gets the weighted sum of the block's values, its largest
+// score and its total.
 template <class Element>
 __device__ void attend(const float *query, const Caches &caches, const int *position, float scale, int first,
                        float *partial) {
     const int block = first + (int)blockIdx.x, head = blockIdx.y, row = blockIdx.z, heads = gridDim.y, dim = caches.dim;
-    const int place = threadIdx.x, left = position[row] + 1 - block * BLOCK, count = left < BLOCK ? left : BLOCK;
+    const int thread = threadIdx.x, left = position[row] + 1 - block * BLOCK, count = left < BLOCK ? left : BLOCK;
     if (count <= 0) return;
     __shared__ float asked[MAX_DIM], weight[BLOCK], largest;
     const size_t at = (size_t)row * heads + head;
     const int kv_head = head / (heads / caches.kv_heads);
-    for (int d = place; d < dim; d += BLOCK) asked[d] = query[at * dim + d];
+    for (int d = thread; d < dim; d += blockDim.x) asked[d] = query[at * dim + d];
     __syncthreads();
     float score = MINUS_INFINITY; // of which exp is 0
-    if (place < count) score = score_of(line_at<Element>(caches, row, 0, kv_head, block), asked, dim, place) * scale;
-    weight[place] = score;
+    if (thread < count) score = score_of(line_at<Element>(caches, row, 0, kv_head, block), asked, dim, thread) * scale;
+    if (thread < BLOCK) weight[thread] = score;
     __syncthreads();
     const unsigned some = (1u << exact::LANES) - 1;
-    if (place < exact::LANES) {
-        float top = weight[place];
-        for (int i = exact::LANES; i < BLOCK; i += exact::LANES) top = larger(top, weight[place + i]);
+    if (thread < exact::LANES) {
+        float top = weight[thread];
+        for (int i = exact::LANES; i < BLOCK; i += exact::LANES) top = larger(top, weight[thread + i]);
         top = fold_lanes(top, some, larger);
-        if (place == 0) largest = top;
+        if (thread == 0) largest = top;
     }
     __syncthreads();
-    weight[place] = exact::exponential(score - largest);
+    if (thread < BLOCK) weight[thread] = exact::exponential(score - largest);
     __syncthreads();
     float *to = partial + (at * gridDim.x + blockIdx.x) * (dim + 2);
-    if (place < exact::LANES) {
+    if (thread < exact::LANES) {
         float total = 0.0f;
-        for (int i = 0; i < BLOCK; i += exact::LANES) total = total + weight[place + i];
+        for (int i = 0; i < BLOCK; i += exact::LANES) total = total + weight[thread + i];
         total = fold_lanes(total, some, plus);
-        if (place == 0) to[dim] = largest, to[dim + 1] = total;
+        if (thread == 0) to[dim] = largest, to[dim + 1] = total;
     }
     const Element *values = line_at<Element>(caches, row, 1, kv_head, block);
-    for (int d = place; d < dim; d += BLOCK) {
+    for (int d = thread; d < dim; d += blockDim.x) {
         float sum = 0.0f;
+#pragma unroll 16
         for (int p = 0; p < count; p++) sum = exact::fused(weight[p], widened(values[p * dim + d]), sum);
         to[d] = sum;
     }

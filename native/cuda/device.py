@@ -41,6 +41,12 @@ Argument: TypeAlias = "Array | np.generic | None"
 """Of a kernel: an array (its address), a number of exactly the kernel's type, or None for a null pointer."""
 
 
+Work: TypeAlias = Callable[[], None]
+"""Launches something."""
+Recording: TypeAlias = Callable[[Work], None]
+"""Launches what was recorded, in place of the work that it is called with."""
+
+
 class Device(Protocol):
     """One device. Work is done in the order in which it was asked for."""
 
@@ -76,11 +82,12 @@ class Device(Protocol):
     def launch(self, kernel: str, blocks: tuple[int, int, int], threads: int, *arguments: Argument) -> None:
         """Run a kernel of native/cuda by its name, with so many blocks of so many threads; returns at once."""
 
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+    def record(self, work: Work) -> Recording:
         """What `work` launches, as one thing to be launched again and again, which costs little more than one kernel.
 
         Nothing is run yet. `work` only launches: it takes no memory, copies nothing, and no other thread uses the
-        device meanwhile. The arrays it names must stay.
+        device meanwhile. The arrays it names must stay. A recording is called with the work that it stands for: a
+        device for tests compares them.
         """
 
 
@@ -111,9 +118,9 @@ class Replays:
         """`limit` bounds how many are kept; all are forgotten when there are more."""
         self._device = device
         self._limit = limit
-        self._known: dict[Hashable, Callable[[], None] | None] = {}
+        self._known: dict[Hashable, Recording | None] = {}
 
-    def run(self, key: Hashable, work: Callable[[], None]) -> None:
+    def run(self, key: Hashable, work: Work) -> None:
         """Do `work` (see Device.record). The same key means the same launches with the same arguments."""
         if key not in self._known:
             if len(self._known) >= self._limit:
@@ -124,4 +131,4 @@ class Replays:
         recording = self._known[key]
         if recording is None:
             recording = self._known[key] = self._device.record(work)
-        recording()
+        recording(work)

@@ -1,14 +1,25 @@
 // Norms, rotary positions, residuals and the end of the combine.
 #include "team.h"
 
-// A block for each row of n columns; x and out may be one. The sum of squares has the 16 lanes and the tree of a dot.
+// A block for each row of n columns; x and out may be one. The sum of squares has the 16 lanes and the tree of a dot:
+// half a warp makes it, of what all threads have read.
 extern "C" __global__ void rms_norm(const float *x, const float *weight, float eps, int n, float *out) {
-    __shared__ float scale;
+    constexpr int TILE = 2048;
+    static_assert(TILE % exact::LANES == 0);
+    __shared__ float tile[TILE], scale;
     const float *row = x + (size_t)blockIdx.x * n;
-    if ((int)threadIdx.x < exact::LANES) {
-        float sum = 0.0f;
+    float sum = 0.0f;
+    for (int first = 0; first < n; first += TILE) {
+        const int count = n - first < TILE ? n - first : TILE;
+        for (int i = threadIdx.x; i < count; i += blockDim.x) tile[i] = row[first + i];
+        __syncthreads();
+        if ((int)threadIdx.x < exact::LANES) {
 #pragma unroll 8
-        for (int i = threadIdx.x; i < n; i += exact::LANES) sum = exact::fused(row[i], row[i], sum);
+            for (int i = threadIdx.x; i < count; i += exact::LANES) sum = exact::fused(tile[i], tile[i], sum);
+        }
+        __syncthreads();
+    }
+    if ((int)threadIdx.x < exact::LANES) {
         sum = fold_lanes(sum, (1u << exact::LANES) - 1, plus);
         if (threadIdx.x == 0) scale = 1.0f / exact::root(sum / (float)n + eps);
     }

@@ -103,7 +103,7 @@ class FeedForward:
         form = rows.codes if rows.quantised else rows.values
         assert form is not None
         places = [self._device.address(array) for array in (table.addresses(GATE), form, singles, sums)]
-        self._replays.run((scratch.entries, together, *places), launch)
+        self._replays.run((scratch.entries, together, rows.count, *places), launch)
 
     def check(self) -> None:
         """Wait, and tell what was bad in the last run.
@@ -212,7 +212,12 @@ class _Scratch:
 
 def tiles_of(entry_expert: I32, together: int = TOGETHER) -> I32:
     """(3, tiles): expert, first entry and number of entries (at most `together`) of each tile; entries ascend."""
-    starts = np.flatnonzero(np.diff(entry_expert, prepend=-1))
+    new = entry_expert[1:] != entry_expert[:-1]
+    if new.all():  # most runs: one row
+        each_alone = np.ones((3, len(entry_expert)), np.int32)
+        each_alone[0], each_alone[1] = entry_expert, np.arange(len(entry_expert))
+        return each_alone
+    starts = np.flatnonzero(np.concatenate([[True], new]))
     lengths = np.diff(starts, append=len(entry_expert))
     each = -(-lengths // together)
     nth = np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from native.cuda.cubins import cubin
-from native.cuda.device import Argument, Array, DeviceError, check_name
+from native.cuda.device import Argument, Array, DeviceError, Recording, Work, check_name
 from native.cuda.source import UNITS
 
 MOST_ARGUMENTS = 32
@@ -112,7 +111,7 @@ class Gpu:
             function.ptr, *blocks, threads, 1, 1, 0, self._stream.ptr, cells.pointers, 0
         )
 
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+    def record(self, work: Work) -> Recording:
         self._recording = True
         self._stream.begin_capture()
         try:
@@ -120,8 +119,7 @@ class Gpu:
         finally:
             self._recording = False
             graph = self._stream.end_capture()
-        launch: Callable[[], None] = graph.launch
-        return launch
+        return lambda work: graph.launch()
 
     def _copy(self, to: int, source: int, size: int, kind: int) -> None:
         self._cupy.cuda.runtime.memcpyAsync(to, source, size, kind, self._stream.ptr)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from device_engine import device_engine, read_together
 from emulated_device import EmulatedDevice, emulated_device
 from local_engine import local_engine, read
 from moe_models import tiny_model
@@ -156,3 +157,15 @@ def test_no_room_for_the_weights_is_said(tmp_path: Path) -> None:
     expected = r"the dense weights do not fit: device cuda:0: no room for \d+ bytes"
     with pytest.raises(ConfigError, match=expected), local_engine(tiny_model(tmp_path, layers=1), device=device):
         raise AssertionError("not reached")
+
+
+def test_windows_of_fewer_and_fewer_rows_with_experts_in_both_memories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recorded launches of windows that differ in their rows alone."""
+    monkeypatch.setattr(cuda, "open_device", emulated_device)
+    model = tiny_model(tmp_path, layers=2)
+    prompts = [IDS[:9], IDS[10:16], IDS[20:23]]
+    with local_engine(model) as here, device_engine(model, share=0.4) as there:
+        for prompt, logits in zip(prompts, read_together(there, prompts, chunk=1), strict=True):
+            same_bits(logits, read(here, prompt))

@@ -13,7 +13,6 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from native.cuda.device import Argument, Array, DeviceError
+from native.cuda.device import Argument, Array, DeviceError, Recording, Work
 from native.cuda.source import UNITS, unit
 
 ROOT = Path(__file__).parents[2]
@@ -84,19 +83,30 @@ class EmulatedDevice:
         start = -raw.ctypes.data % ALIGNED
         return cast("Array", raw[start : start + wanted].view(dtype).reshape(shape))
 
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+    def record(self, work: Work) -> Recording:
+        launches = self._launches(work)
+        self.recorded.append([kernel for kernel, *_ in launches])
+        recorded_from: Work | None = work
+
+        def replay(work: Work) -> None:
+            nonlocal recorded_from
+            if work is not recorded_from:  # which has been done once: rows may be quantised by now
+                found = [_comparable(launch) for launch in self._launches(work)]
+                if found != [_comparable(launch) for launch in launches]:
+                    raise AssertionError(f"what was recorded is not the work that it stands for: {found}")
+            recorded_from = None
+            for launch in launches:
+                self.launch(*launch)
+
+        return replay
+
+    def _launches(self, work: Work) -> list[tuple[Any, ...]]:
         launches = self._recording = []
         try:
             work()
         finally:
             self._recording = None
-        self.recorded.append([kernel for kernel, *_ in launches])
-
-        def replay() -> None:
-            for launch in launches:
-                self.launch(*launch)
-
-        return replay
+        return launches
 
     def upload(self, host: NDArray[Any], to: Array) -> None:
         self._check_not_recording()
@@ -160,6 +170,11 @@ class _Unit:
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         launch = (ctypes.c_uint * 4)(*blocks, threads)
         getattr(self._library, f"run_{kernel}")(launch, addresses)
+
+
+def _comparable(launch: tuple[Any, ...]) -> list[Any]:
+    """Arrays by their addresses, which is all that a GPU knows of them."""
+    return [one.ctypes.data if isinstance(one, np.ndarray) else one for one in launch]
 
 
 def _passed(kernel: str, kind: str, argument: Argument) -> Any:
