@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 
 from native import cuda
 from peer_gpu.runner import SlotRunner
-from peer_gpu.slots import GIB, ExpertSlots, room_on
+from peer_gpu.slots import GIB, ExpertSlots, room_on, warn_if_none_fits
 from protocol.errors import ConfigError
 from protocol.holder import process
 from protocol.model import Model
@@ -68,6 +68,7 @@ def _opened(model: Model, name: str, gib: float | None) -> tuple[ExpertSlots, pr
     runner = SlotRunner(device, slots)
     slots.limit = room_on(device, gib)  # of what is free when everything else is there
     log.info("%s: %s, room for %.4g GiB of experts", name, device.description, slots.limit / GIB)
+    warn_if_none_fits(device, slots.limit, model.layout)
     isa = "".join(filter(str.isprintable, device.description))[:MAX_ISA]
     return slots, process.Holder(experts=runner, role="peer", isa=isa, threads=1, room=slots.limit)
 
