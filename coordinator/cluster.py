@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -151,11 +152,13 @@ class Cluster:
                 yield answer
 
     def _hear_control(self) -> None:
-        for _ in range(BURST):
-            heard = self._control.receive(0)
-            if heard is None:
-                return
-            self._take_in(*heard)
+        """Of several Hellos of one process the last counts: it said the others while nobody listened, and hung up."""
+        heard = list(islice(iter(self._control.receive, None), BURST))
+        latest = {message.incarnation: peer for peer, message in heard if isinstance(message, Hello)}
+        for peer, message in heard:
+            repeated = isinstance(message, Hello) and message.incarnation and latest[message.incarnation] != peer
+            if not repeated:
+                self._take_in(peer, message)
 
     def _take_in(self, peer: bytes, message: Message) -> None:
         match message:

@@ -11,6 +11,7 @@ from coordinator.cores import usable_cores
 from coordinator.toml_reader import Read, Reader, later, model_beside, one_of, only, shown, text, whole
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
+from protocol.vram import MAX_VRAM_GIB
 
 DEFAULT_LISTEN = "tcp://127.0.0.1:7600"
 MAX_THREADS = 512
@@ -23,7 +24,6 @@ COORDINATOR = "coordinator"
 """What its process is called."""
 DEVICES = "cpu or cuda:0 to cuda:63"
 MAX_DEVICE = 63
-MAX_VRAM_GIB = 4096
 MAX_TOKENS = 2**31 - 1
 """Of one answer: positions are 32-bit numbers."""
 

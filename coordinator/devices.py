@@ -17,7 +17,7 @@ from coordinator.dense_half import DenseHalf
 from coordinator.placement import Stock, own_share
 from coordinator.wording import counted
 from native import cuda
-from peer_gpu.slots import GIB, ExpertSlots, room_on
+from peer_gpu.slots import GIB, ExpertSlots, room_on, warn_if_none_fits
 from protocol.errors import ConfigError, ExpertError
 from protocol.messages import U8
 from protocol.model import Model
@@ -87,6 +87,8 @@ def _on_gpu(name: str, vram_gib: float | None, model: Model, stack: ExitStack, m
         stock = Stock.of(model.layout)
         room = room_on(device, vram_gib, reserve=max(device.memory()[1] // 10, LEAST_RESERVE))
         room = min(room, stock.bytes)  # memory is taken in advance
+        if vram_gib != 0:
+            warn_if_none_fits(device, room, model.layout)
         own = own_share(stock, room)
         slots = stack.enter_context(ExpertSlots(device, model, room, recorded=True)) if own.any() else None
     except cuda.DeviceError as error:

@@ -20,6 +20,7 @@ from coordinator.cluster import Cluster, Seat
 from coordinator.dense_half import Rows, host_rows
 from coordinator.device_share import DeviceShare
 from coordinator.layer_times import LayerTime, LayerTimes
+from coordinator.placement import Placement
 from coordinator.plan import DEVICE, LOCAL, Coverage, Part, plan_layer
 from coordinator.replies import Expected, add_reply
 from coordinator.sums import LayerSums
@@ -47,6 +48,8 @@ class _Layer:
     rows: Rows
     sums: LayerSums
     coverage: Coverage
+    placement: Placement
+    """That the plan was made from."""
     awaited: dict[Seat, Part] = field(default_factory=dict)
     """What has been asked of whom, and not answered."""
     expected: dict[Seat, Expected] = field(default_factory=dict)
@@ -91,9 +94,10 @@ class MeshExperts:
         self._cluster.attend(ATTEND_S)
         if self._cluster.closing:
             raise RequestError("the coordinator is stopping")
+        placement = self._cluster.members.active
         parts = plan_layer(layer, ids, weights, self._cluster.owners(layer))
         planned = self._clock()
-        work = _Layer(step=step, layer=layer, rows=rows, sums=sums, coverage=Coverage(ids.size))
+        work = _Layer(step=step, layer=layer, rows=rows, sums=sums, coverage=Coverage(ids.size), placement=placement)
         try:
             local = self._ask(work, [part for part in parts if part.holder != DEVICE])
             if parts[0].holder == DEVICE:  # they ascend, and it is the lowest
@@ -150,7 +154,7 @@ class MeshExperts:
 
     def _send(self, work: _Layer, part: Part, codes: I8, scales: F32, values: F32) -> bool:
         seat = self._cluster.seat(part.holder)
-        if seat is None:
+        if seat is None or self._gave_up(work, part):
             return False
         rows, index = part.distinct_rows(work.rows.count)
         if len(rows) < work.rows.count:  # only what this worker needs
@@ -176,6 +180,11 @@ class MeshExperts:
             return False
         work.awaited[seat] = part
         return True
+
+    def _gave_up(self, work: _Layer, part: Part) -> bool:
+        """Whether its holder has to give up some of it: it gets another set, for another turned out to be gone."""
+        active = self._cluster.members.active
+        return active is not work.placement and not (active.owner[work.layer, part.expert] == part.holder).all()
 
     def _plan_again(self, part: Part) -> Part:
         self._cluster.counters.replans += 1

@@ -13,6 +13,9 @@ from coordinator.config import COORDINATOR, ClusterConfig, CoordinatorConfig, Pe
 
 PEERS_READY_S = 600
 """Time for peers to have read their experts: there may be a hundred GiB of them, on a slow disk."""
+OPENING_S = 300
+"""Time for a coordinator to open its GPU: kernels are compiled at their first use, dense weights copied. Meanwhile it
+answers nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,16 +118,21 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
 
 def _worker_command(config: ClusterConfig, name: str, group: WorkerGroup, python: str) -> tuple[str, ...]:
     model = group.model_path or config.model
-    options = ["--connect", config.coordinator.listen, "--model", str(model)]
-    options += ["--name", name, "--threads", str(group.threads)]
+    options = [*_joining(config, name, model), "--threads", str(group.threads)]
     return (python, "-P", "-m", "expert_worker.main", *options)
 
 
 def _peer_command(config: ClusterConfig, peer: PeerConfig, python: str) -> tuple[str, ...]:
     model = peer.model_path or config.model
-    options = ["--connect", config.coordinator.listen, "--model", str(model), "--name", peer.name]
-    options += ["--device", f"cuda:{peer.device}", "--vram-gib", _gib(peer.vram_gib)]
+    options = [*_joining(config, peer.name, model), "--device", f"cuda:{peer.device}"]
+    options += ["--vram-gib", _gib(peer.vram_gib)]
     return (python, "-P", "-m", "peer_gpu.main", *options)
+
+
+def _joining(config: ClusterConfig, name: str, model: Path) -> list[str]:
+    """The options of whoever holds experts."""
+    options = ["--connect", config.coordinator.listen, "--model", str(model), "--name", name]
+    return options if config.coordinator.device == "cpu" else [*options, "--orphan-s", str(OPENING_S)]
 
 
 def _gib(vram_gib: float | None) -> str:

@@ -28,7 +28,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from coordinator.cluster import Cluster
-from coordinator.config import DEVICES, MAX_ALL_WORKERS, MAX_VRAM_GIB, is_device, work_endpoint
+from coordinator.config import DEVICES, MAX_ALL_WORKERS, is_device, work_endpoint
 from coordinator.deadlines import CallLimits
 from coordinator.devices import Devices, opened
 from coordinator.dispatch import MeshExperts
@@ -43,6 +43,7 @@ from expert_worker.bank import ExpertBank
 from protocol.errors import ConfigError, ExpertmeshError
 from protocol.messages import MAX_BEAT_S, MAX_ROWS, MIN_BEAT_S
 from protocol.model import Model
+from protocol.vram import VRAM_GIB, read_vram_gib
 from protocol.wire import Bound, longest_work_frame, wait
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,10 @@ def _device(text: str) -> str:
 
 
 def _vram_gib(text: str) -> float | None:
-    return None if text == "auto" else _number(float, 0, MAX_VRAM_GIB)(text)
+    try:
+        return read_vram_gib(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} found, {VRAM_GIB} expected") from None
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -63,11 +63,14 @@ class Supervisor:
         self._policy = policy
         self._clock = clock
         self.roles = {name: Role(name=name, pid=child.pid) for name, child in launcher.children.items()}
+        self.begun = False
+        """Whether the cluster has been ready once: it waits for everybody, so until then nobody can be missing."""
 
     def tick(self) -> list[str]:
         """Deal with exits and with restarts that are due; returns what happened, in lines for people.
 
-        ExpertmeshError if the coordinator cannot be kept running, for without it the rest is of no use.
+        ExpertmeshError if the coordinator cannot be kept running, or anybody before the cluster has begun: without it
+        the rest is of no use.
         """
         return [line for role in self.roles.values() for line in self._look_after(role)]
 
@@ -86,7 +89,7 @@ class Supervisor:
             case Again(delay_s=delay_s, history=history):
                 role.again_at, role.history = now + delay_s, history
             case GiveUp(why=why):
-                if role.name == COORDINATOR:
+                if role.name == COORDINATOR or not self.begun:
                     raise ExpertmeshError(f"{lines[0]}; it is not started again: {why}")
                 role.given_up = why
                 lines.append(f"{role.name} is not started again: {why}")

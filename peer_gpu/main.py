@@ -19,14 +19,15 @@ import argparse
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from native import cuda
 from peer_gpu.runner import SlotRunner
-from peer_gpu.slots import GIB, ExpertSlots, room_on
+from peer_gpu.slots import GIB, ExpertSlots, room_on, warn_if_none_fits
 from protocol.errors import ConfigError
 from protocol.holder import process
 from protocol.model import Model
+from protocol.vram import VRAM_GIB, read_vram_gib
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda:0", metavar="NAME", help="which GPU: cuda:0, cuda:1 and so on")
     parser.add_argument(
         "--vram-gib",
-        type=_gib,
+        type=_vram_gib,
         default=None,
         metavar="N",
         help="memory for experts, in GiB, or auto: what is free, less a reserve",
@@ -68,17 +69,16 @@ def _opened(model: Model, name: str, gib: float | None) -> tuple[ExpertSlots, pr
     runner = SlotRunner(device, slots)
     slots.limit = room_on(device, gib)  # of what is free when everything else is there
     log.info("%s: %s, room for %.4g GiB of experts", name, device.description, slots.limit / GIB)
+    warn_if_none_fits(device, slots.limit, model.layout)
     isa = "".join(filter(str.isprintable, device.description))[:MAX_ISA]
     return slots, process.Holder(experts=runner, role="peer", isa=isa, threads=1, room=slots.limit)
 
 
-def _gib(text: str) -> float | None:
-    if text == "auto":
-        return None
-    with suppress(ValueError):
-        if 0 <= (gib := float(text)) < float("inf"):
-            return gib
-    raise argparse.ArgumentTypeError(f"{text} found, auto or a number from 0 expected")
+def _vram_gib(text: str) -> float | None:
+    try:
+        return read_vram_gib(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} found, {VRAM_GIB} expected") from None
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,9 +17,11 @@ from native import cuda
 from protocol.errors import ConfigError, ExpertError, RoomError
 from protocol.holder.refusals import check_ids, in_words, layer_of, rows_of
 from protocol.holder.watched_files import WatchedFiles
-from protocol.layout import LayerExperts, slot_size
+from protocol.layout import ExpertLayout, LayerExperts, slot_size
 from protocol.messages import F32, I8, I32, U8
 from protocol.model import Model
+
+log = logging.getLogger(__name__)
 
 GIB = 1 << 30
 RESERVE = GIB // 2
@@ -40,6 +43,13 @@ def room_on(device: cuda.Device, gib: float | None, reserve: int | None = None) 
         found = f"{free / GIB:.2f} of its {total / GIB:.2f} GiB are free"
         raise ConfigError(f"device {device.name}: {gib:g} GiB of experts were asked for, {found}")
     return room
+
+
+def warn_if_none_fits(device: cuda.Device, room: int, layout: ExpertLayout) -> None:
+    """Say so if not even one expert of a model fits into `room` bytes: nothing will be computed there."""
+    smallest = min(layer.slot_bytes for _, layer in layout.with_experts())
+    if room < smallest:
+        log.warning("device %s: no expert fits: one takes %d bytes, and %d are for them", device.name, smallest, room)
 
 
 class ExpertSlots:

@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
-from coordinator.config import DEVICES, MAX_VRAM_GIB, is_device
+from coordinator.config import DEVICES, is_device
 from protocol.errors import ConfigError
+from protocol.vram import VRAM_GIB as EXPECTED_VRAM_GIB
+from protocol.vram import read_vram_gib
 
 
 class _Device(click.types.StringParamType):
@@ -27,17 +29,11 @@ class Vram(click.types.StringParamType):
     name = "auto|number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value != "auto" and not _is_gib(value):
-            expected = f"auto or a number from 0 to {MAX_VRAM_GIB}"
-            raise ConfigError(f"--vram-gib is {value or 'empty'}, expected {expected}")
+        try:
+            read_vram_gib(value)
+        except ValueError:
+            raise ConfigError(f"--vram-gib is {value or 'empty'}, expected {EXPECTED_VRAM_GIB}") from None
         return str(value)
-
-
-def _is_gib(text: str) -> bool:
-    try:
-        return 0 <= float(text) <= MAX_VRAM_GIB  # which NaN is not
-    except ValueError:
-        return False
 
 
 DEVICE = click.option("--device", type=_Device(), help="Where attention, router and head are computed.  [default: cpu]")
@@ -50,4 +46,4 @@ def settled(device: str | None, vram_gib: str | None) -> tuple[str, float | None
     """Both options as CoordinatorConfig has them. ConfigError for memory of no device."""
     if vram_gib is not None and device in (None, "cpu"):
         raise ConfigError("--vram-gib is memory of a GPU: it needs --device cuda:0, or another")
-    return device or "cpu", None if vram_gib is None or vram_gib == "auto" else float(vram_gib)
+    return device or "cpu", None if vram_gib is None else read_vram_gib(vram_gib)

@@ -9,16 +9,15 @@ from coordinator.cli.output import put
 from coordinator.config import ClusterConfig
 from coordinator.guard import Guard
 from coordinator.interrupts import Interrupts
+from coordinator.launch_plan import OPENING_S
 from coordinator.launcher import Launcher, launched
 
 if TYPE_CHECKING:
     from coordinator.question import Question
 
 GREET_S = 30.0
-"""Time for a coordinator that was just started to answer: reading its model's header is part of that."""
-GREET_GPU_S = 300.0
-"""The same where it has a GPU: kernels are compiled at their first use, dense weights copied. It answers while experts
-are."""
+"""Time for a coordinator that was just started to answer: reading its model's header is part of that. With a GPU,
+OPENING_S."""
 GREET_AGAIN_S = 5.0
 """Time for one that is up: it answers between two layers of a step. With a GPU, GREET_S: it may just be starting."""
 
@@ -57,5 +56,5 @@ def _ask(
 
 
 def _greet_s(config: ClusterConfig, launcher: Launcher | None) -> float:
-    usual_s, with_gpu_s = (GREET_AGAIN_S, GREET_S) if launcher is None else (GREET_S, GREET_GPU_S)
+    usual_s, with_gpu_s = (GREET_AGAIN_S, GREET_S) if launcher is None else (GREET_S, OPENING_S)
     return usual_s if config.coordinator.device == "cpu" else with_gpu_s

@@ -50,6 +50,7 @@ def _supervise(launcher: Launcher, view: ClusterView, said: SimpleQueue[str]) ->
                 if changed is None and (changed := model.changed()) is not None:
                     view.tell(f"error: {changed}; start again with it whole")
             report = client.poll_status(LOOK_S)
+            supervisor.begun = supervisor.begun or (report is not None and report["state"] != "waiting")
             view.show(supervisor.roles.values(), report)
 
 

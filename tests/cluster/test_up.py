@@ -13,6 +13,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,18 @@ def test_an_endpoint_in_use_is_refused(tmp_path: Path) -> None:
         done = run("up", config)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == f"error: {endpoint} is in use already: is this cluster up?\n"
+
+
+@pytest.mark.skipif(find_spec("cupy") is not None, reason="cupy is here")
+def test_a_peer_that_cannot_run_is_not_waited_for(tmp_path: Path) -> None:
+    config, endpoint = private_copy("local-1.toml", tmp_path)
+    with config.open("a") as file:
+        file.write('\n[[peers]]\nname = "gpu"\n')
+    done = run("up", config)
+    assert done.returncode == 2
+    said = r"error: gpu \(process \d+\) exited with code 2: device cuda:0: it is used .*; it is not started again: "
+    assert re.match(said, done.stderr)
+    assert processes_of(endpoint) == []
 
 
 def on_tcp(folder: Path) -> tuple[Path, str]:

@@ -109,6 +109,29 @@ def test_the_largest_sound_messages_of_every_kind_end_nothing() -> None:
     assert not mesh.cluster.closing
 
 
+def test_of_what_a_worker_said_while_nobody_listened_only_the_last_hello_counts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It says Hello on a fresh connection each time; opening a GPU takes the coordinator a while."""
+    caplog.set_level(logging.INFO)
+    mesh = ScriptedMesh(0)
+    Worker(mesh, "eager")
+    [(_, said)] = mesh.control.inbox
+    mesh.control.inbox.extendleft((peer, said) for peer in (b"closed", b"closed before"))
+    check(mesh)
+    assert caplog.text.count("joined") == 1
+    assert [member.name for member in mesh.members] == ["eager"]
+    assert not mesh.members.gone
+
+
+def test_everybody_who_speaks_another_protocol_is_refused() -> None:
+    mesh = ScriptedMesh(0)
+    strangers = [Peer(mesh, "one"), Peer(mesh, "two")]
+    mesh.control.inbox.extend((peer.id, hello(protocol=9, incarnation="")) for peer in strangers)
+    mesh.settle()
+    assert [type(message) for peer in strangers for message in peer.heard] == [Refused, Refused]
+
+
 def test_a_hello_with_a_long_text_is_refused() -> None:
     mesh = ScriptedMesh(1)
     peer = Peer(mesh, "peer")

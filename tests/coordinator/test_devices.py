@@ -97,11 +97,16 @@ def test_a_share_of_every_layer_is_filled_where_not_all_fits(model: Model, devic
         assert devices.slots.held.tolist() == [[0] * 6, *[[1, 1, 1, 0, 0, 0]] * 2]
 
 
-@pytest.mark.parametrize("vram_gib", [0.0, 1 / GIB])
-def test_without_room_for_an_expert_there_are_no_slots(model: Model, device: EmulatedDevice, vram_gib: float) -> None:
+@pytest.mark.parametrize(("vram_gib", "said"), [(0.0, False), (1 / GIB, True)])
+def test_without_room_for_an_expert_there_are_no_slots(
+    model: Model, device: EmulatedDevice, caplog: pytest.LogCaptureFixture, vram_gib: float, said: bool
+) -> None:
     with open_it(model, vram_gib=vram_gib) as devices:
         assert devices.slots is None
         assert filled(devices) == 0
+    each = min(filter(None, Stock.of(model.layout).slot_bytes))
+    warning = f"device cuda:0: no expert fits: one takes {each} bytes, and 1 are for them"
+    assert (warning in caplog.text) == said, "0 is a wish"
 
 
 def refused(model: Model, name: str = "cuda:0", vram_gib: float | None = None) -> str:

@@ -247,6 +247,20 @@ def test_a_worker_that_died_between_steps_costs_nothing() -> None:
     assert mesh.cluster.counters.replans == 1
 
 
+def test_a_full_member_is_not_asked_for_what_it_gives_up_because_another_turned_out_to_be_gone() -> None:
+    mesh = ScriptedMesh(2, room=EXPERTS * LAYERS // 2)
+    check(mesh)
+    dead, full = mesh.workers
+    dead.die()  # which shows when it is asked, before the other one is
+    full.work.clear()
+    check(mesh)
+    assert full.work == []
+    assert mesh.cluster.counters.replans == 2
+    mesh.settle()
+    check(mesh)
+    assert [work.entry_expert.tolist() for work in full.work] == [[0, 1, 1, 2, 3]]
+
+
 def test_all_workers_dead_leaves_all_to_the_local_bank() -> None:
     mesh = ScriptedMesh(3)
     for worker in mesh.workers:

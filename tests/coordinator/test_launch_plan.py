@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from coordinator.config import ClusterConfig, CoordinatorConfig, PeerConfig, WorkerGroup
-from coordinator.launch_plan import PEERS_READY_S, kept_private, private_cluster, private_endpoint, resolve, share_cores
+from coordinator.launch_plan import (
+    OPENING_S,
+    PEERS_READY_S,
+    kept_private,
+    private_cluster,
+    private_endpoint,
+    resolve,
+    share_cores,
+)
 
 MODEL = Path("/models/m.gguf")
 
@@ -65,6 +73,17 @@ def test_peers_are_started_beside_workers_and_waited_for_with_patience() -> None
         "--device cuda:1 --vram-gib 11.5"
     )
     assert b.endswith("--model /copy/m.gguf --name b --device cuda:0 --vram-gib auto")
+
+
+def test_holders_outwait_a_coordinator_that_opens_its_gpu() -> None:
+    """It answers nobody meanwhile; one that leaves never having been welcome is not started again."""
+    workers, peers = (WorkerGroup(name="box"),), (PeerConfig(name="a"),)
+    for device, waits in (("cpu", False), ("cuda:0", True)):
+        coordinator = CoordinatorConfig(threads=1, device=device)
+        config = ClusterConfig(model=MODEL, coordinator=coordinator, workers=workers, peers=peers)
+        _, *holders = resolve(config, python="py", cores=()).processes
+        assert len(holders) == 2
+        assert all((f"--orphan-s {OPENING_S}" in " ".join(one.command)) == waits for one in holders)
 
 
 def test_workers_get_disjoint_cores_and_the_coordinator_any() -> None:

@@ -44,7 +44,8 @@ def test_an_endpoint_that_cannot_be_is_refused(control: str) -> None:
         (["--kv", "f8"], "invalid choice"),
         (["--beat-s", "0"], "0.01 to 2 expected"),
         (["--device", "cuda"], "cuda found, cpu or cuda:0 to cuda:63 expected"),
-        (["--device", "cuda:0", "--vram-gib", "-1"], "-1 found, 0 to 4096 expected"),
+        (["--device", "cuda:0", "--vram-gib", "-1"], "-1 found, auto or a number from 0 to 4096 expected"),
+        (["--device", "cuda:0", "--vram-gib", "much"], "much found, auto or a number from 0 to 4096 expected"),
         (["--workres", "1"], "unrecognized arguments"),
     ],
 )

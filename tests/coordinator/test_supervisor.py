@@ -90,6 +90,7 @@ def test_the_coordinator_is_started_again_too(
 def test_a_worker_that_keeps_ending_is_given_up_alone(
     supervisor: Supervisor, launcher: FakeLauncher, clock: list[float]
 ) -> None:
+    supervisor.begun = True
     lines: list[str] = []
     for _ in range(20):
         launcher.children["box-0"].code = 1
@@ -104,4 +105,12 @@ def test_a_worker_that_keeps_ending_is_given_up_alone(
 def test_a_coordinator_that_cannot_run_ends_it_all(supervisor: Supervisor, launcher: FakeLauncher) -> None:
     launcher.children["coordinator"].code = 2
     with pytest.raises(ExpertmeshError, match=r"coordinator \(process 101\) ended with 2; it is not started again"):
+        supervisor.tick()
+
+
+def test_who_cannot_run_before_the_cluster_has_begun_ends_it_all(
+    supervisor: Supervisor, launcher: FakeLauncher
+) -> None:
+    launcher.children["box-0"].code = 2
+    with pytest.raises(ExpertmeshError, match=r"box-0 \(process 102\) ended with 2; it is not started again"):
         supervisor.tick()

@@ -120,10 +120,11 @@ CANNOT_START = [
         "error: device cuda:0: 1.5 GiB of experts were asked for, 1.00 of its 1.00 GiB are free",
     ),
     (["--vram-gib", "-1"], "emulated_peer", "peer_gpu: error: argument --vram-gib: -1 found, auto or a number from 0 "),
+    (["--vram-gib", "1e308"], "emulated_peer", "peer_gpu: error: argument --vram-gib: 1e308 found, auto or a number "),
     (
         ["--vram-gib", "x"],
         "emulated_peer",
-        "peer_gpu: error: argument --vram-gib: x found, auto or a number from 0 expected",
+        "peer_gpu: error: argument --vram-gib: x found, auto or a number from 0 to 4096 expected",
     ),
     (["--device", "cpu"], "peer_gpu.main", "error: device 'cpu': a GPU is expected, such as cuda:0; workers are what "),
     (["--device", "gpu0"], "peer_gpu.main", "error: device 'gpu0': "),

@@ -19,7 +19,7 @@ import native
 from native import cuda
 from peer_gpu import slots as slots_module
 from peer_gpu.runner import SlotRunner
-from peer_gpu.slots import GIB, RESERVE, ExpertSlots, room_on
+from peer_gpu.slots import GIB, RESERVE, ExpertSlots, room_on, warn_if_none_fits
 from protocol.errors import ConfigError, ExpertError, RoomError
 from protocol.holder.answer import answer
 from protocol.messages import U8, RunExperts, Sums, WorkFailed
@@ -314,3 +314,12 @@ def test_room_that_is_not_free(device: EmulatedDevice) -> None:
     with pytest.raises(ConfigError) as caught:
         room_on(device, 1.5)
     assert str(caught.value) == "device cuda:0: 1.5 GiB of experts were asked for, 1.00 of its 1.00 GiB are free"
+
+
+def test_it_is_said_if_not_even_one_expert_fits(
+    model: Model, device: EmulatedDevice, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_if_none_fits(device, size(model), model.layout)
+    assert not caplog.records
+    warn_if_none_fits(device, size(model) - 1, model.layout)
+    assert f"device cuda:0: no expert fits: one takes {size(model)} bytes, and {size(model) - 1} are" in caplog.text

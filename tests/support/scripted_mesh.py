@@ -243,8 +243,9 @@ class Worker:
 
     _lives = itertools.count()
 
-    def __init__(self, mesh: ScriptedMesh, name: str) -> None:
+    def __init__(self, mesh: ScriptedMesh, name: str, room: int = -1) -> None:
         self.name = name
+        self.room = room
         self.incarnation = str(next(self._lives))
         self.behaviour: Behaviour = answers_well
         self.work: list[RunExperts] = []
@@ -269,7 +270,7 @@ class Worker:
             geometry=dict(TERMS.geometry),
             isa="scalar",
             threads=1,
-            room=-1,
+            room=self.room,
         )
         self.say_control(hello)
 
@@ -308,8 +309,8 @@ class Worker:
 class ScriptedMesh:
     """A dispatcher with its cluster, sockets, clock, local bank and workers."""
 
-    def __init__(self, workers: int, *, quantised: bool = True, slots: int = 0) -> None:
-        """`slots` is how many experts the coordinator's device has room for."""
+    def __init__(self, workers: int, *, quantised: bool = True, slots: int = 0, room: int = -1) -> None:
+        """`slots` is how many experts the coordinator's device has room for, `room` the same of each worker."""
         numbers = itertools.count()
         self.clock = Clock()
         self.control = ScriptedSocket()
@@ -325,7 +326,7 @@ class ScriptedMesh:
         bank: Any = self.bank
         own_slots: Any = self.slots
         self.experts = MeshExperts(self.cluster, bank, layout, own_slots, clock=self.clock)
-        self.workers = [Worker(self, f"worker-{number}") for number in range(workers)]
+        self.workers = [Worker(self, f"worker-{number}", room) for number in range(workers)]
         self.steps = 0
         self.settle()
 
