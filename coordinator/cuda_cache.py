@@ -51,7 +51,8 @@ class AttentionMemory:
 class CudaWindow:
     """Where the rows of a window stand, in which caches."""
 
-    def __init__(self, device: cuda.Device, window: Window, memory: AttentionMemory) -> None:
+    def __init__(self, device: cuda.Device, window: Window, memory: AttentionMemory, *, recorded: bool) -> None:
+        """`recorded`: launches for this window are to be like those for others, if they nearly are."""
         caches = [_cuda(chunk.sequence.cache) for chunk in window.chunks]
         self._device, self._kv, self._geometry = device, caches[0].kv, caches[0].geometry
         self._memory = memory
@@ -67,7 +68,8 @@ class CudaWindow:
         self.position = halves[:rows]  # (rows,) i32
         self._capacity = halves[rows:]  # (rows,) i32, in blocks
         device.upload(numbers.reshape(-1), memory.numbers[: 2 * rows])
-        self.blocks = _rounded(int(window.row_position.max()) // BLOCK + 1)
+        needed = int(window.row_position.max()) // BLOCK + 1
+        self.blocks = _rounded(needed) if recorded else needed
         """That attention walks: as many as the longest row needs, or some more, which are found empty."""
 
     def store(self, layer: int, key: cuda.Array, value: cuda.Array) -> None:

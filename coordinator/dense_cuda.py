@@ -72,7 +72,7 @@ class CudaDense:
         try:
             return CudaCache(self.device, self.geometry, positions, self.kv)
         except cuda.DeviceError as error:
-            raise no_room(positions, self.geometry, self.kv) from error
+            raise no_room(positions, self.geometry, self.kv, f"the memory of {self.device.name}") from error
 
     def begin(self, window: Window) -> CudaStep:
         """Embed the window's ids and look up their rotations."""
@@ -107,7 +107,8 @@ class CudaStep:
         self._eps = np.float32(geometry.norm_eps)
         buffers = self._buffers = dense.buffers.first(rows)
         device.upload(dense.weights.embedding.dequantise(0, window.ids), buffers.x)
-        self._window = CudaWindow(device, window, memory.attention)
+        self._recorded = rows <= RECORDED_ROWS
+        self._window = CudaWindow(device, window, memory.attention, recorded=self._recorded)
         self._cos, self._sin = memory.cos[:rows], memory.sin[:rows]
         self._rope_table(geometry.head_dim // 2)
         self._routed = memory.routed[: 1 + 2 * rows * geometry.experts_used]
@@ -181,7 +182,7 @@ class CudaStep:
 
     def _again(self, key: tuple[object, ...], launches: Callable[[], None]) -> None:
         """Steps of a few rows are all alike, and what launches them costs more than what they do: see Device.record."""
-        if self._rows <= RECORDED_ROWS:
+        if self._recorded:
             self._dense.replays.run((self._rows, *key), launches)
         else:
             launches()

@@ -84,12 +84,10 @@ def _on_gpu(name: str, vram_gib: float | None, model: Model, stack: ExitStack, m
         device.use()
         log.info("device %s: %s", name, device.description)
         dense = CudaDense(model, device, max_rows, kv)
-        stock = Stock.of(model.layout)
-        room = room_on(device, vram_gib, reserve=max(device.memory()[1] // 10, LEAST_RESERVE))
-        room = min(room, stock.bytes)  # memory is taken in advance
+        room = room_on(device, vram_gib, model.layout, reserve=max(device.memory()[1] // 10, LEAST_RESERVE))
         if vram_gib != 0:
             warn_if_none_fits(device, room, model.layout)
-        own = own_share(stock, room)
+        own = own_share(Stock.of(model.layout), room)
         slots = stack.enter_context(ExpertSlots(device, model, room, recorded=True)) if own.any() else None
     except cuda.DeviceError as error:
         raise ConfigError(str(error)) from error

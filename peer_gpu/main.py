@@ -67,7 +67,7 @@ def _opened(model: Model, name: str, gib: float | None) -> tuple[ExpertSlots, pr
     device.use()
     slots = ExpertSlots(device, model, 0)
     runner = SlotRunner(device, slots)
-    slots.limit = room_on(device, gib)  # of what is free when everything else is there
+    slots.limit = room_on(device, gib, model.layout)  # of what is free when everything else is there
     log.info("%s: %s, room for %.4g GiB of experts", name, device.description, slots.limit / GIB)
     warn_if_none_fits(device, slots.limit, model.layout)
     isa = "".join(filter(str.isprintable, device.description))[:MAX_ISA]

@@ -31,14 +31,15 @@ TOGETHER = 1 << 27
 """Bytes of memory taken from the driver at one go: it deals in pieces of 2 MiB, and an expert may have a bit more."""
 
 
-def room_on(device: cuda.Device, gib: float | None, reserve: int | None = None) -> int:
-    """Bytes for experts: `gib`, or what is free now less a reserve if that is None. ConfigError if it is not free.
+def room_on(device: cuda.Device, gib: float | None, layout: ExpertLayout, reserve: int | None = None) -> int:
+    """Bytes for experts: `gib`, or what is free now less a reserve if that is None; never more than all of them take.
 
-    The `reserve`, in bytes, is RESERVE or a twentieth of the device if that is None.
+    The `reserve`, in bytes, is RESERVE or a twentieth of the device if that is None. ConfigError if it is not free.
     """
     free, total = device.memory()
     least = max(RESERVE, total // 20) if reserve is None else reserve
-    room = max(0, free - least) if gib is None else int(gib * GIB)
+    wanted = max(0, free - least) if gib is None else int(gib * GIB)
+    room = min(wanted, layout.experts * sum(layer.slot_bytes for _, layer in layout.with_experts()))
     if room > free:
         found = f"{free / GIB:.2f} of its {total / GIB:.2f} GiB are free"
         raise ConfigError(f"device {device.name}: {gib:g} GiB of experts were asked for, {found}")

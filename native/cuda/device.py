@@ -114,8 +114,8 @@ def blocks_of(items: int, each: int) -> tuple[int, int, int]:
 class Replays:
     """Sequences of launches that come again and again: recorded when they come for the second time."""
 
-    def __init__(self, device: Device, limit: int = 8192) -> None:
-        """`limit` bounds how many are kept; all are forgotten when there are more."""
+    def __init__(self, device: Device, limit: int = 4096) -> None:
+        """`limit` bounds how many are kept: they take memory of the driver, too. The first ones are forgotten first."""
         self._device = device
         self._limit = limit
         self._known: dict[Hashable, Recording | None] = {}
@@ -124,7 +124,7 @@ class Replays:
         """Do `work` (see Device.record). The same key means the same launches with the same arguments."""
         if key not in self._known:
             if len(self._known) >= self._limit:
-                self._known.clear()
+                del self._known[next(iter(self._known))]
             self._known[key] = None  # perhaps it never comes again
             work()
             return

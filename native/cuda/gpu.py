@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from functools import cache
 from typing import Any
@@ -12,6 +13,8 @@ from numpy.typing import DTypeLike, NDArray
 from native.cuda.cubins import cubin
 from native.cuda.device import Argument, Array, DeviceError, Recording, Work, check_name
 from native.cuda.source import UNITS
+
+log = logging.getLogger(__name__)
 
 MOST_ARGUMENTS = 32
 """Of a kernel."""
@@ -37,7 +40,12 @@ def open_device(name: str) -> Gpu:
     except RuntimeError as error:
         reason = "NVIDIA's run-time compiler, which the extras cuda12 and cuda13 install, cannot be loaded"
         raise DeviceError(f"device {name}: {reason}: {' '.join(str(error).split())}") from None
-    return Gpu(number, cupy)
+    try:
+        return Gpu(number, cupy)
+    except DeviceError:
+        raise
+    except RuntimeError as error:  # of the driver: its memory is full, say
+        raise DeviceError(f"device {name}: it cannot be used: {' '.join(str(error).split())}") from error
 
 
 class Gpu:
@@ -113,12 +121,17 @@ class Gpu:
 
     def record(self, work: Work) -> Recording:
         self._recording = True
-        self._stream.begin_capture()
         try:
-            work()
+            self._stream.begin_capture()
+            try:
+                work()
+            finally:
+                graph = self._stream.end_capture()
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:  # the driver has no memory for it, say
+            log.warning("device %s: launches cannot be recorded: %s", self.name, error)
+            return lambda work: work()
         finally:
             self._recording = False
-            graph = self._stream.end_capture()
         return lambda work: graph.launch()
 
     def _copy(self, to: int, source: int, size: int, kind: int) -> None:

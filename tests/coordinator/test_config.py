@@ -167,7 +167,9 @@ def test_a_file_that_is_gone_meanwhile(tmp_path: Path) -> None:
         read_config(tmp_path / "none.toml")
 
 
-@pytest.mark.parametrize(("name", "workers"), [("local-1.toml", 1), ("local-2.toml", 2), ("local-4.toml", 4)])
+@pytest.mark.parametrize(
+    ("name", "workers"), [("local-1.toml", 1), ("local-2.toml", 2), ("local-4.toml", 4), ("gpu.toml", 1)]
+)
 def test_the_ready_files_are_good(name: str, workers: int) -> None:
     config = read_config(CONFIGS / name)
     assert config.model == CONFIGS / "demo-moe-q4_k_m.gguf"

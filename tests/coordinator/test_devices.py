@@ -115,9 +115,12 @@ def refused(model: Model, name: str = "cuda:0", vram_gib: float | None = None) -
     return str(caught.value)
 
 
-def test_more_memory_than_is_free_is_refused_with_both_numbers(model: Model, device: EmulatedDevice) -> None:
+def test_more_memory_than_is_free_is_refused_with_both_numbers(
+    model: Model, device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "memory", lambda: (4096, GIB))
     found = refused(model, vram_gib=10.5)
-    assert found == "device cuda:0: 10.5 GiB of experts were asked for, 10.00 of its 10.00 GiB are free"
+    assert found == "device cuda:0: 10.5 GiB of experts were asked for, 0.00 of its 1.00 GiB are free"
 
 
 def test_a_device_that_is_not_there_is_a_bad_setting(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gpu_clusters import ARRANGEMENTS, Arrangement, gpu_cluster
@@ -13,6 +17,7 @@ from coordinator.sampling import Sampling
 
 pytestmark = [pytest.mark.gpu, pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.usefixtures("device")]
 
+ROOT = Path(__file__).parents[2]
 TOKENS = 200
 LAYERS, EXPERTS_OF_A_ROW = 6, 4
 LONG = 1900
@@ -83,3 +88,22 @@ def test_activations_of_other_weight_types(name: str, mini_model: Callable[[str]
     with reference_for(model) as reference:
         reference.check(answer)
     assert answer.report["local_entries"] == 0
+
+
+def test_the_command_line_with_a_ready_file() -> None:
+    """`expertmesh generate --config configs/gpu.toml`, which starts the cluster for this answer."""
+    report = generated("--config", str(ROOT / "configs" / "gpu.toml"))
+    assert report["sha256_logits"] == generated("--device", "cpu")["sha256_logits"]
+    assert report["device"].startswith("cuda:0")
+    assert report["device_entries"] > 0
+    assert [worker["calls"] > 0 for worker in report["workers"]] == [True]
+    assert report["local_entries"] == 0
+
+
+def generated(*options: str) -> dict[str, Any]:
+    """The report of an answer of 40 tokens."""
+    command = [sys.executable, "-P", "-m", "coordinator.cli", "generate", "--json", "--max-tokens", "40", *options]
+    done = subprocess.run([*command, "In the beginning"], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report

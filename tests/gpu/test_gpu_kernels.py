@@ -61,3 +61,7 @@ def test_bad_activations_are_named_alike(device: cuda.Device, types: cases.Types
 
 def test_damaged_weights_are_named_alike(device: cuda.Device) -> None:
     cases.check_damaged_weights(device)
+
+
+def test_uploads_have_read_the_host_when_they_return(device: cuda.Device) -> None:
+    cases.check_uploads(device)

@@ -49,6 +49,10 @@ def test_damaged_weights_are_named_alike(device: EmulatedDevice) -> None:
     cases.check_damaged_weights(device)
 
 
+def test_uploads_have_read_the_host_when_they_return(device: EmulatedDevice) -> None:
+    cases.check_uploads(device)
+
+
 def test_a_wrong_bit_is_noticed(device: EmulatedDevice) -> None:
     layer = cases.RandomLayer(device, (Q8_0,) * 3, 96, 64)
     rng = np.random.default_rng(1)

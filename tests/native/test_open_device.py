@@ -64,3 +64,14 @@ def test_no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_device(cupy: SimpleNamespace, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     assert refusal("cuda:3") == f"device cuda:3: {expected}"
+
+
+def test_a_device_whose_driver_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(number: int, cupy: object) -> None:
+        raise CUDARuntimeError("cudaErrorMemoryAllocation:\nout of memory")
+
+    cupy = cupy_with()
+    cupy.cuda.nvrtc.getVersion = lambda: (12, 9)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(gpu, "Gpu", full)
+    assert refusal("cuda:0") == "device cuda:0: it cannot be used: cudaErrorMemoryAllocation: out of memory"

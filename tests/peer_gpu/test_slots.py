@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -302,18 +303,28 @@ def test_a_file_that_changes_spoils_what_is_to_come_and_not_what_is_there(
         (4 * GIB, 2 * GIB, 1.5, 3 * GIB // 2),
     ],
 )
-def test_room(total: int, free: int, gib: float | None, room: int) -> None:
+def test_room(model: Model, total: int, free: int, gib: float | None, room: int) -> None:
+    assert room_on(sized(free, total), gib, replace(model.layout, experts=10**9)) == room
+
+
+@pytest.mark.parametrize("gib", [None, 100.0])
+def test_room_for_more_than_the_model_has_is_not_taken(model: Model, gib: float | None) -> None:
+    everything = sum(layer.slot_bytes for _, layer in model.layout.with_experts()) * model.layout.experts
+    assert room_on(sized(2 * GIB, 2 * GIB), gib, model.layout) == everything
+
+
+def test_room_that_is_not_free(model: Model) -> None:
+    with pytest.raises(ConfigError) as caught:
+        room_on(sized(GIB, 2 * GIB), 1.5, replace(model.layout, experts=10**9))
+    assert str(caught.value) == "device cuda:0: 1.5 GiB of experts were asked for, 1.00 of its 2.00 GiB are free"
+
+
+def sized(free: int, total: int) -> EmulatedDevice:
     class Sized(EmulatedDevice):
         def memory(self) -> tuple[int, int]:
             return free, total
 
-    assert room_on(Sized(), gib) == room
-
-
-def test_room_that_is_not_free(device: EmulatedDevice) -> None:
-    with pytest.raises(ConfigError) as caught:
-        room_on(device, 1.5)
-    assert str(caught.value) == "device cuda:0: 1.5 GiB of experts were asked for, 1.00 of its 1.00 GiB are free"
+    return Sized()
 
 
 def test_it_is_said_if_not_even_one_expert_fits(

@@ -307,3 +307,18 @@ def check_damaged_weights(device: cuda.Device) -> None:
 
 
 assert set(BLOCKS) == {int(kind) for kind in KINDS}
+
+
+def check_uploads(device: cuda.Device) -> None:
+    """What was uploaded is what the host had then, whatever it is changed to at once."""
+    for size in (64, 1 << 16, 1 << 24):
+        host = np.arange(size, dtype=np.uint32)
+        arrays = []
+        for turn in range(4):
+            host += 1
+            arrays.append(device.empty(host.shape, host.dtype))
+            device.upload(host, arrays[-1])
+            host[:] = 7 * turn
+            host[:] = np.arange(size, dtype=np.uint32) + turn + 1
+        for turn, array in enumerate(arrays):
+            same_bits(device.download(array), np.arange(size, dtype=np.uint32) + turn + 1, (size, turn))
