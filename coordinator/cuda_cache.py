@@ -68,6 +68,7 @@ class CudaWindow:
         self.position = halves[:rows]  # (rows,) i32
         self._capacity = halves[rows:]  # (rows,) i32, in blocks
         device.upload(numbers.reshape(-1), memory.numbers[: 2 * rows])
+        self._few = recorded
         needed = int(window.row_position.max()) // BLOCK + 1
         self.blocks = _rounded(needed) if recorded else needed
         """That attention walks: as many as the longest row needs, or some more, which are found empty."""
@@ -94,7 +95,7 @@ class CudaWindow:
         """
         heads, dim = self._geometry.heads, self._geometry.head_dim
         scale = np.float32(1) / np.sqrt(np.float32(dim))
-        threads = BLOCK if dim <= BLOCK else 2 * BLOCK
+        threads = 2 * BLOCK if self._few and dim > BLOCK else BLOCK  # of many rows, there are blocks enough
         together = min(self.blocks, max(1, self._memory.partial.shape[0] // (self._rows * heads * (dim + 2))))
         for first in range(0, self.blocks, together):
             count = min(together, self.blocks - first)

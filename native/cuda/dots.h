@@ -53,7 +53,7 @@ __device__ inline float quantised_dots(const uint8_t *w, int columns, const Acts
 template <class Type, int N>
 __device__ inline float float_dots(const uint8_t *w, int columns, const Acts &acts, const int (&at)[N]) {
     const int lane = lane_of() % exact::LANES;
-    constexpr int AHEAD = N == 1 ? 16 : 4; // loads on their way at the same time
+    constexpr int AHEAD = N == 1 ? 8 : 4; // loads on their way at the same time
     float sum[N] = {}, mine = 0.0f;
 #pragma unroll AHEAD
     for (int i = lane; i < columns; i += exact::LANES) {

@@ -86,8 +86,8 @@ class FeedForward:
         self._entries = len(entry_expert)
         if self._entries == 0:
             return
-        scratch = self._scratch_for(self._entries)
         tiles = tiles_of(entry_expert)
+        scratch = self._scratch_for(self._entries, tiles.shape[1])
         self._device.upload(scratch.filled(tiles, entry_row, entry_slot, entry_weight), scratch.plan)
         together = 1 if tiles[2].max() == 1 else TOGETHER
 
@@ -121,13 +121,14 @@ class FeedForward:
         if entry < self._entries:  # what is behind them in the scratch memory is nobody's
             raise native.EntryRangeError(f"entry {entry} is not finite or its magnitude reaches 2^22", entry)
 
-    def _scratch_for(self, entries: int) -> _Scratch:
-        """Memory for at least so many, kept where they are few."""
+    def _scratch_for(self, entries: int, tiles: int) -> _Scratch:
+        """Memory for so many; where they are few, for some more, and kept."""
         if entries > FEW:
-            return _Scratch(self._device, entries, self._hidden)
+            return _Scratch(self._device, entries, tiles, self._hidden)
         capacity = max(FEWEST, 1 << (entries - 1).bit_length())
         if capacity not in self._scratch:
-            self._scratch[capacity] = _Scratch(self._device, capacity, self._hidden)
+            scratch = self._scratch[capacity] = _Scratch(self._device, capacity, capacity, self._hidden)
+            self._device.zero(scratch.both)  # a part of it may belong to no entry
         return self._scratch[capacity]
 
     def _widen(self, table: ExpertTable, rows: CudaRows, scratch: _Scratch, together: int) -> None:
@@ -186,28 +187,31 @@ class FeedForward:
 
 
 class _Scratch:
-    """What one run needs in the device's memory, for up to `entries` entries in as many tiles."""
+    """What one run needs in the device's memory, for up to so many entries in up to so many tiles."""
 
-    def __init__(self, device: Device, entries: int, hidden: int) -> None:
-        self.entries = self.tiles = entries
-        self._host = np.zeros(6 * entries, np.int32)
-        self.plan = device.empty((6 * entries,), np.int32)  # tiles, in three columns, and three numbers for each entry
-        self.row = self.plan[3 * entries : 4 * entries]
-        self.slot = self.plan[4 * entries : 5 * entries]
-        self.weight = self.plan[5 * entries :].view(np.float32)
+    def __init__(self, device: Device, entries: int, tiles: int, hidden: int) -> None:
+        self.entries, self.tiles = entries, tiles
+        self._host = np.zeros(3 * (tiles + entries), np.int32)
+        self.plan = device.empty(self._host.shape, np.int32)  # the tiles in three columns, then the entries in three
+        self.row, self.slot, weight = (self.plan[at : at + entries] for at in self._columns())
+        self.weight = weight.view(np.float32)
         self.both = device.empty((2 * entries, hidden), np.float32)  # what gate and up give
-        device.zero(self.both)
         packed = device.empty((packed_bytes(entries, hidden),), np.uint8) if hidden % SUB == 0 else None
         self.middle = CudaRows.of_values(device, self.both[:entries], packed)
 
     def filled(self, tiles: I32, row: I32, slot: I32, weight: F32) -> I32:
         """The plan as it is uploaded; unused tiles have no entries."""
-        columns = self._host.reshape(6, self.entries)
-        columns[:3, : tiles.shape[1]] = tiles
-        columns[2, tiles.shape[1] :] = 0
-        for column, values in zip(columns[3:], (row, slot, weight.view(np.int32)), strict=True):
-            column[: len(values)] = values
+        on_tiles = self._host[: 3 * self.tiles].reshape(3, self.tiles)
+        on_tiles[:, : tiles.shape[1]] = tiles
+        on_tiles[2, tiles.shape[1] :] = 0
+        for at, column in zip(self._columns(), (row, slot, weight.view(np.int32)), strict=True):
+            self._host[at : at + len(column)] = column
         return self._host
+
+    def _columns(self) -> tuple[int, int, int]:
+        """Where the numbers of the entries begin in the plan."""
+        begin = 3 * self.tiles
+        return begin, begin + self.entries, begin + 2 * self.entries
 
 
 def tiles_of(entry_expert: I32, together: int = TOGETHER) -> I32:
