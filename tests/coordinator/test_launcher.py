@@ -131,7 +131,7 @@ def test_a_role_can_be_started_again() -> None:
 
 
 LAUNCHER_PROGRAM = """
-import signal, sys
+import os, signal, sys
 from pathlib import Path
 from coordinator.interrupts import Interrupts
 from coordinator.launch_plan import LaunchPlan, ProcessPlan
@@ -146,7 +146,8 @@ signal.pause()
 command = (sys.executable, "-P", "-c", child)
 processes = tuple(ProcessPlan(name=name, command=command, threads=1, cores=()) for name in ("coordinator", "a"))
 plan = LaunchPlan(model=Path("none"), listen="ipc://@none", processes=processes)
-with Launcher(plan, Interrupts(), lambda name, line: print(line, flush=True)) as launcher:
+# Each child's lines come in a thread of its own: a line is one write, so that they stay apart.
+with Launcher(plan, Interrupts(), lambda name, line: os.write(1, f"{line}\\n".encode())) as launcher:
     print(*(child.pid for child in launcher.children.values()), flush=True)
     signal.pause()
 """

@@ -11,12 +11,8 @@ from protocol.quant_types import TensorType
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 Q4_K, Q6_K, Q8_0, F16, F32 = (TensorType[name] for name in ("Q4_K", "Q6_K", "Q8_0", "F16", "F32"))
+named = cases.named
 ALIKE: list[cases.Types] = [(kind, kind, kind) for kind in cases.KINDS]
-
-
-def named(value: object) -> str:
-    """Of a type, or of several."""
-    return "-".join(kind.name for kind in value) if isinstance(value, tuple) else getattr(value, "name", str(value))
 
 
 @pytest.mark.parametrize("seed", range(4))

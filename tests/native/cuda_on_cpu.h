@@ -15,7 +15,7 @@
 
 #define __global__
 #define __device__
-#define __shared__ static thread_local
+#define __shared__ static
 
 struct Place {
     unsigned x = 0, y = 0, z = 0;
@@ -32,22 +32,20 @@ struct Barrier {
 };
 
 struct Fiber {
-    ucontext_t start;
     jmp_buf at;
-    bool fresh = true, done = false;
+    bool done = true;
     std::vector<char> stack;
 };
 
-inline thread_local std::vector<Fiber> all(MOST);
-inline thread_local jmp_buf scheduler;
-inline thread_local ucontext_t scheduler_start;
-inline thread_local int current = 0, count = 0, ended = 0;
-inline thread_local bool moved = false;
-inline thread_local Barrier of_block, of_warp[MOST / WARP];
-inline thread_local uint64_t exchanged[2][MOST];
-inline thread_local int exchanges[MOST];
-inline thread_local void (*body)(void *) = nullptr;
-inline thread_local void *body_of = nullptr;
+inline std::vector<Fiber> all(MOST);
+inline jmp_buf scheduler;
+inline int current = 0, count = 0, ended = 0;
+inline bool moved = false;
+inline Barrier of_block, of_warp[MOST / WARP];
+inline uint64_t exchanged[2][MOST];
+inline int exchanges[MOST];
+inline void (*body)(void *) = nullptr;
+inline void *body_of = nullptr;
 
 inline void yield() {
     if (_setjmp(all[current].at) == 0) _longjmp(scheduler, 1);
@@ -65,34 +63,37 @@ inline void wait(Barrier &barrier, int expected) {
     moved = true;
 }
 
-inline void enter() {
-    body(body_of);
-    all[current].done = true;
-    ended++;
-    moved = true;
-    _longjmp(scheduler, 1);
+// A fiber's whole life: the kernel for one block after the other. It never returns.
+inline void live() {
+    for (;;) {
+        body(body_of);
+        all[current].done = true;
+        ended++;
+        moved = true;
+        yield();
+    }
 }
 
 inline void resume(int fiber) {
     Fiber &f = all[fiber];
     current = fiber;
     if (_setjmp(scheduler) != 0) return;
-    if (!f.fresh) _longjmp(f.at, 1);
-    f.fresh = false;
-    if (f.stack.empty()) f.stack.resize(STACK);
-    getcontext(&f.start);
-    f.start.uc_stack.ss_sp = f.stack.data();
-    f.start.uc_stack.ss_size = STACK;
-    f.start.uc_link = nullptr;
-    makecontext(&f.start, enter, 0);
-    swapcontext(&scheduler_start, &f.start);
+    if (!f.stack.empty()) _longjmp(f.at, 1);
+    f.stack.resize(STACK);
+    ucontext_t first;
+    getcontext(&first);
+    first.uc_stack.ss_sp = f.stack.data();
+    first.uc_stack.ss_size = STACK;
+    first.uc_link = nullptr;
+    makecontext(&first, live, 0);
+    setcontext(&first);
 }
 
 inline int members(unsigned mask) { return __builtin_popcount(mask); }
 
 } // namespace fibers
 
-inline thread_local Place blockIdx, blockDim, gridDim;
+inline Place blockIdx, blockDim, gridDim;
 
 struct ThreadPlace {
     struct {
@@ -176,7 +177,7 @@ template <class... A> void run(void (*kernel)(A...), const Launch &launch, void 
                 ended = 0;
                 of_block = Barrier{};
                 for (Barrier &warp : of_warp) warp = Barrier{};
-                for (int t = 0; t < count; t++) all[t].fresh = true, all[t].done = false, exchanges[t] = 0;
+                for (int t = 0; t < count; t++) all[t].done = false, exchanges[t] = 0;
                 while (ended < count) {
                     moved = false;
                     for (int t = 0; t < count; t++)

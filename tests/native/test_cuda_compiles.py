@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
 import pytest
 from emulated_device import EmulatedDevice
 from nvrtc import compiled
@@ -9,15 +12,27 @@ from nvrtc import compiled
 from native.cuda.source import OPTIONS, UNITS, unit
 
 
+@pytest.fixture(scope="module")
+def code() -> Iterator[dict[str, Future[bytes]]]:
+    """Machine code of each unit, which two threads make."""
+    with ThreadPoolExecutor(2) as compilers:
+        yield {name: compilers.submit(code_for, name, "sm_90") for name in UNITS} | {
+            "oldest": compilers.submit(code_for, "rows", "sm_75")
+        }
+
+
+def code_for(name: str, architecture: str) -> bytes:
+    return compiled(unit(name), f"{name}.cu", (*OPTIONS, f"--gpu-architecture={architecture}"))
+
+
 @pytest.mark.parametrize("name", UNITS)
-def test_a_unit_compiles_for_a_gpu(name: str) -> None:
-    code = compiled(unit(name), f"{name}.cu", (*OPTIONS, "--gpu-architecture=sm_90"))
+def test_a_unit_compiles_for_a_gpu(name: str, code: dict[str, Future[bytes]]) -> None:
     for kernel in EmulatedDevice().kernels(name):
-        assert b".text." + kernel.encode() + b"\0" in code, kernel
+        assert b".text." + kernel.encode() + b"\0" in code[name].result(), kernel
 
 
-def test_the_oldest_gpu_that_has_the_instructions() -> None:
-    assert compiled(unit("rows"), "rows.cu", (*OPTIONS, "--gpu-architecture=sm_75"))
+def test_the_oldest_gpu_that_has_the_instructions(code: dict[str, Future[bytes]]) -> None:
+    assert code["oldest"].result()
 
 
 def test_what_is_wrong_is_told() -> None:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import hashlib
+import json
 import os
 import re
 import subprocess
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +29,16 @@ from native.cuda.source import UNITS, unit
 ROOT = Path(__file__).parents[2]
 SHIM = ROOT / "tests" / "native" / "cuda_on_cpu.h"
 BUILT = ROOT / "build" / "cuda_on_cpu"
-FLAGS = ("-std=c++20", "-O2", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared", "-Wno-unknown-pragmas")
+FLAGS = (
+    "-std=c++20",
+    "-O1",
+    "-U_FORTIFY_SOURCE",  # fibers jump between stacks
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fPIC",
+    "-shared",
+    "-Wno-unknown-pragmas",
+)
 MEMORY = 1 << 30
 """Bytes that the device claims to have."""
 ALIGNED = 256
@@ -49,6 +61,9 @@ _POINTED = {
     "uint8_t * *": "u8",  # a table of addresses
 }
 
+_ONE_AT_A_TIME = threading.Lock()
+"""Kernels share their fibers and what they call shared memory."""
+
 
 class EmulatedDevice:
     """A `Device` in this process's own memory."""
@@ -65,7 +80,8 @@ class EmulatedDevice:
         self.room: int | None = None
         """Bytes of the largest array that can be had; None is no limit."""
         self._memory = memory
-        self._units = {name: _Unit(name) for name in UNITS}
+        with ThreadPoolExecutor(2) as compilers:
+            self._units = dict(zip(UNITS, compilers.map(_Unit, UNITS), strict=True))
 
     def kernels(self, unit: str) -> list[str]:
         """What the unit of that name has."""
@@ -169,7 +185,8 @@ class _Unit:
         values = [_passed(kernel, *one) for one in zip(kinds, arguments, strict=True)]
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         launch = (ctypes.c_uint * 4)(*blocks, threads)
-        getattr(self._library, f"run_{kernel}")(launch, addresses)
+        with _ONE_AT_A_TIME:
+            getattr(self._library, f"run_{kernel}")(launch, addresses)
 
 
 def _comparable(launch: tuple[Any, ...]) -> list[Any]:
@@ -198,23 +215,12 @@ def _numpy(array: Array) -> NDArray[Any]:
 @cache
 def _built(name: str) -> tuple[ctypes.CDLL, dict[str, list[str]]]:
     text = f'#include "{SHIM.name}"\n' + _without_types(unit(name))
-    expanded = subprocess.run(
-        [_compiler(), "-E", "-P", "-x", "c++", "-std=c++20", f"-I{SHIM.parent}", "-"],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    signatures = {found[1]: [_kind(one) for one in found[2].split(",")] for found in _SIGNATURE.finditer(expanded)}
-    entries = "".join(
-        f'extern "C" void run_{kernel}(Launch *launch, void **arguments) {{ run({kernel}, *launch, arguments); }}\n'
-        for kernel in signatures
-    )
-    return ctypes.CDLL(str(_library(name, text + entries))), signatures
+    library = ctypes.CDLL(str(_library(name, text)))
+    return library, json.loads(ctypes.c_char_p.in_dll(library, "signatures").value or b"")
 
 
 def _library(name: str, text: str) -> Path:
-    key = hashlib.sha256((text + SHIM.read_text() + " ".join(FLAGS)).encode()).hexdigest()[:16]
+    key = hashlib.sha256("".join([text, SHIM.read_text(), Path(__file__).read_text()]).encode()).hexdigest()[:16]
     BUILT.mkdir(parents=True, exist_ok=True)
     library = BUILT / f"{name}-{key}.so"
     with (BUILT / f"{name}.lock").open("w") as lock:
@@ -223,9 +229,25 @@ def _library(name: str, text: str) -> Path:
             with tempfile.TemporaryDirectory(dir=BUILT) as draft:
                 built = Path(draft) / "unit.so"
                 command = [_compiler(), *FLAGS, f"-I{SHIM.parent}", "-x", "c++", "-", "-o", str(built)]
-                subprocess.run(command, input=text, text=True, check=True)
+                subprocess.run(command, input=text + _entries(_signatures(text)), text=True, check=True)
                 os.replace(built, library)
     return library
+
+
+def _signatures(text: str) -> dict[str, list[str]]:
+    """The kernels of a text, and what each parameter is declared as."""
+    command = [_compiler(), "-E", "-P", "-x", "c++", "-std=c++20", f"-I{SHIM.parent}", "-"]
+    expanded = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    return {found[1]: [_kind(one) for one in found[2].split(",")] for found in _SIGNATURE.finditer(expanded)}
+
+
+def _entries(signatures: dict[str, list[str]]) -> str:
+    """C++ by which a library's kernels are run, and says what it has."""
+    runs = [
+        f'extern "C" void run_{kernel}(Launch *launch, void **arguments) {{ run({kernel}, *launch, arguments); }}\n'
+        for kernel in signatures
+    ]
+    return "".join(runs) + f'extern "C" {{ extern const char *const signatures = R"({json.dumps(signatures)})"; }}\n'
 
 
 def _without_types(text: str) -> str:

@@ -26,9 +26,10 @@ MIXED: list[Types] = [
     (TensorType(gate), TensorType(up), TensorType(down))
     for gate, up, down in [
         (12, 12, 14), (1, 12, 8), (12, 30, 0), (2, 3, 6), (7, 13, 2), (30, 6, 13), (13, 2, 1), (8, 8, 12), (0, 1, 30),
+        (14, 14, 7), (0, 0, 3),
     ]
 ]  # fmt: skip
-"""Types side by side: what a Q4_K_M file has, and floats as each of the three."""
+"""Types side by side: what a Q4_K_M file has, floats as each of the three, and every type at both ends of an expert."""
 
 
 def columns_of(kind: TensorType) -> tuple[int, ...]:
@@ -36,6 +37,11 @@ def columns_of(kind: TensorType) -> tuple[int, ...]:
     if kind.is_float:
         return 24, 96, 776
     return (256, 768, 2048) if kind.block_columns == 256 else (32, 160, 768, 2080)
+
+
+def named(value: object) -> str:
+    """What tests call a type, or several."""
+    return "-".join(kind.name for kind in value) if isinstance(value, tuple) else getattr(value, "name", str(value))
 
 
 def same_bits(found: np.ndarray, expected: np.ndarray, what: object = "") -> None:
@@ -78,10 +84,10 @@ def _forms(device: cuda.Device, kind: TensorType, on_host: native.Rows, x: F32) 
 
 
 def check_quantiser(device: cuda.Device, seed: int) -> None:
-    """Codes and scales of rows of every size of number: zeros, subnormal ones, ties, the largest."""
+    """Codes and scales of rows of every size of number: zeros, subnormal ones, ties, the largest; the first bad row."""
     rng = np.random.default_rng(seed)
-    x = rng.standard_normal((40, 288)).astype(np.float32)
-    x *= np.ldexp(np.float32(1), rng.integers(-148, 126, (40, 9))).repeat(32, axis=1).astype(np.float32)
+    x = rng.standard_normal((41, 288)).astype(np.float32)
+    x *= np.ldexp(np.float32(1), rng.integers(-148, 126, (41, 9))).repeat(32, axis=1).astype(np.float32)
     x[0] = 0
     x[1, ::2] = -0.0
     x[2] = rng.integers(-254, 255, 288) / np.float32(2)  # codes that end in .5 where the largest is 127
@@ -90,10 +96,14 @@ def check_quantiser(device: cuda.Device, seed: int) -> None:
     expected = native.Rows(x).quantise()
     rows, fault = cuda.CudaRows.of_values(device, uploaded(device, x)), uploaded(device, np.full(1, NO_FAULT, np.int32))
     rows.quantise(fault)
+    assert device.download(fault) == NO_FAULT
     assert rows.codes is not None
     assert rows.scales is not None
     same_bits(device.download(rows.codes), expected[0], "codes")
     same_bits(device.download(rows.scales), expected[1], "scales")
+    x[24, 3], x[22, 287] = np.nan, np.inf
+    cuda.CudaRows.of_values(device, uploaded(device, x)).quantise(fault)
+    assert device.download(fault) == 22
 
 
 # --- experts ------------------------------------------------------------------------------------------------------
@@ -238,10 +248,10 @@ def sizes_of(types: Types) -> list[tuple[int, int]]:
     return list(zip(widths, hiddens, strict=True))
 
 
-def check_experts(device: cuda.Device, types: Types, width: int, hidden: int) -> None:
-    """Every kind of work, twice with other numbers."""
+def check_experts(device: cuda.Device, types: Types, width: int, hidden: int, seeds: Sequence[int] = (0, 1)) -> None:
+    """Every kind of work, with other numbers for each seed."""
     layer = RandomLayer(device, types, width, hidden)
-    for seed in range(2):
+    for seed in seeds:
         for name, make in WORK.items():
             rng = np.random.default_rng([seed, *name.encode()])
             work = make(rng, layer.EXPERTS)
@@ -264,7 +274,7 @@ def check_residency(device: cuda.Device) -> None:
 
 def check_overflow(device: cuda.Device, types: Types) -> None:
     """Router weights that make entries leave the range, or NaN: the lowest is named, and the next run is sound."""
-    width, hidden = sizes_of(types)[-1]
+    width, hidden = sizes_of(types)[0]
     layer, rng = RandomLayer(device, types, width, hidden), np.random.default_rng(5)
     x, work = activations(rng, 12, width), routed(rng, layer.EXPERTS, 12, 3, 0.5)
     for bad, value in (([7, 20], 3e38), ([0], np.inf), ([35], np.nan), ([11, 12, 13], -3e38)):
@@ -279,7 +289,7 @@ def check_overflow(device: cuda.Device, types: Types) -> None:
 
 def check_bad_activations(device: cuda.Device, types: Types, value: float) -> None:
     """NaN and infinity among activations that travel as fp32; whoever must have codes names the row, else an entry."""
-    width, hidden = sizes_of(types)[-1]
+    width, hidden = sizes_of(types)[0]
     layer, rng = RandomLayer(device, types, width, hidden), np.random.default_rng(6)
     assert not layer.quantised_input
     x, work = activations(rng, 9, width), routed(rng, layer.EXPERTS, 9, 3, 0.5)
