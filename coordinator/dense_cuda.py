@@ -158,6 +158,7 @@ class CudaStep:
         self._ffn_norm(layer)
         rows = self._packed_rows(self._buffers.normed)
         self._dense.networks[layer].run(rows, self._buffers.normed, self._buffers.sums)
+        self._raise_fault(int(self._device.download(self._fault)[0]))  # of `attend`, which no `route` will tell
         self._add(self._buffers.x, self._buffers.normed)
 
     def logits(self, rows: list[int]) -> F32:

@@ -100,9 +100,9 @@ class FeedForward:
             return
         if not set(table.types[:DOWN]) <= FLOATS:
             rows.quantise(self._faults[:1])
-        form = rows.codes if rows.quantised else rows.values
-        assert form is not None
-        places = [self._device.address(array) for array in (table.addresses(GATE), form, singles, sums)]
+        forms = (rows.codes if rows.quantised else None, rows.values)
+        arrays = (table.addresses(GATE), *forms, singles, sums)
+        places = [None if array is None else self._device.address(array) for array in arrays]
         self._replays.run((scratch.entries, together, rows.count, *places), launch)
 
     def check(self) -> None:

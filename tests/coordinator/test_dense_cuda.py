@@ -113,6 +113,14 @@ def test_a_row_that_is_not_finite_is_named_and_the_next_step_works(tmp_path: Pat
             same_bits(engine.step([chunk])[0], read(here, IDS[:4]))
 
 
+def test_a_row_that_is_not_finite_is_named_in_a_dense_layer(small_model: Callable[[str], Path]) -> None:
+    device = emulated_device()
+    with local_engine(small_model("dense-first"), device=device) as engine:
+        chunk = Chunk(sequence=engine.new_sequence(IDS[:4], 0), ids=IDS[:4])
+        with spoilt_uploads(device), pytest.raises(RowError, match=r"layer 0, row 2 .*: row 2 holds NaN"):
+            engine.step([chunk])
+
+
 @contextmanager
 def spoilt_uploads(device: EmulatedDevice) -> Iterator[None]:
     """Row 2 of every fp32 matrix that is uploaded gets a NaN."""
