@@ -7,14 +7,13 @@ import numpy as np
 from coordinator.dense_half import Cache
 from coordinator.window import Window
 from native import cuda
-from native.cuda.device import blocks_of
+from native.cuda.device import THREADS, blocks_of
 from protocol.geometry import Geometry
 
 BLOCK = 64
 """Positions that attention sums apart before it merges them."""
 PARTIAL_BYTES = 64 << 20
 """Of blocks that are attended to at once, before they are merged: bounds memory, not the context."""
-THREADS = 256
 
 
 class CudaCache:

@@ -19,7 +19,8 @@ from coordinator.weights import DenseWeights
 from coordinator.weights import FeedForward as Matrices
 from coordinator.window import Window
 from native import cuda
-from native.cuda.device import NO_FAULT, Replays, blocks_of, uploaded
+from native.cuda import elementwise
+from native.cuda.device import NO_FAULT, Replays, uploaded
 from native.cuda.rows import packed_bytes
 from protocol.errors import ConfigError
 from protocol.geometry import Geometry
@@ -27,7 +28,6 @@ from protocol.gguf import TensorInfo
 from protocol.messages import F32, I32
 from protocol.model import Model
 
-THREADS = 256
 RECORDED_ROWS = 8
 """Launches of windows of so many rows at most are recorded."""
 MAX_HEAD_DIM = 512
@@ -54,7 +54,7 @@ class CudaDense:
         try:
             self.weights = DenseWeights.of(model, self._matrix, lambda vector: uploaded(device, vector))
             turns = rotation(geometry.rotary, geometry.head_dim)
-            self.frequencies, self.magnitude = uploaded(device, turns.frequencies), np.float64(turns.magnitude)
+            self.frequencies, self.magnitude = uploaded(device, turns.frequencies), turns.magnitude
             self.buffers = Activations.of(geometry, max_rows, device.empty)
             self.memory = Memory(device, geometry, max_rows)
             self.elsewhere = device.empty((max_rows, geometry.width), np.int64)
@@ -104,13 +104,12 @@ class CudaStep:
         rows, geometry, device, memory = window.rows, dense.geometry, dense.device, dense.memory
         self._dense, self._device, self._weights, self._geometry = dense, device, dense.weights, geometry
         self._rows = rows
-        self._eps = np.float32(geometry.norm_eps)
         buffers = self._buffers = dense.buffers.first(rows)
         device.upload(dense.weights.embedding.dequantise(0, window.ids), buffers.x)
         self._recorded = rows <= RECORDED_ROWS
         self._window = CudaWindow(device, window, memory.attention, recorded=self._recorded)
         self._cos, self._sin = memory.cos[:rows], memory.sin[:rows]
-        self._rope_table(geometry.head_dim // 2)
+        elementwise.rope_table(device, self._window.position, dense.frequencies, dense.magnitude, self._cos, self._sin)
         self._routed = memory.routed[: 1 + 2 * rows * geometry.experts_used]
         self._fault = self._routed[:1]
         device.upload(dense.no_fault, self._fault)
@@ -142,16 +141,7 @@ class CudaStep:
             self._device.upload(sums.host, elsewhere)
             sums.host.fill(0)
             sums.host_used = False
-        values = self._rows * self._geometry.width
-        self._device.launch(
-            "combine",
-            blocks_of(values, THREADS),
-            THREADS,
-            self._buffers.x,
-            self._buffers.sums,
-            elsewhere,
-            np.int64(values),
-        )
+        elementwise.combine(self._device, self._buffers.x, self._buffers.sums, elsewhere)
 
     def feed_forward(self, layer: int) -> None:
         """x += what a dense layer has in place of experts: one expert for all rows. NonFiniteError(row)."""
@@ -159,7 +149,7 @@ class CudaStep:
         rows = self._packed_rows(self._buffers.normed)
         self._dense.networks[layer].run(rows, self._buffers.normed, self._buffers.sums)
         self._raise_fault(int(self._device.download(self._fault)[0]))  # of `attend`, which no `route` will tell
-        self._add(self._buffers.x, self._buffers.normed)
+        elementwise.add(self._device, self._buffers.x, self._buffers.normed)
 
     def logits(self, rows: list[int]) -> F32:
         """Head of the rows named, a new array (len(rows), vocabulary). NonFiniteError(index into `rows`)."""
@@ -169,7 +159,7 @@ class CudaStep:
         normed = device.empty((len(rows), geometry.width), np.float32)
         for at, first, count in _runs(rows):
             x, to = self._buffers.x[first : first + count], normed[at : at + count]
-            self._norm(x, self._weights.output_norm, count, geometry.width, to)
+            self._norm(x, self._weights.output_norm, to)
         on_device = device.empty((len(rows), geometry.vocabulary), np.float32)
         self._multiply(normed, (self._weights.head,), (on_device,))
         logits: F32 = device.download(on_device)
@@ -189,45 +179,30 @@ class CudaStep:
             launches()
 
     def _attend(self, layer: int) -> None:
-        weights, buffers, geometry = self._weights.layers[layer], self._buffers, self._geometry
-        self._norm(buffers.x, weights.attention_norm, self._rows, geometry.width, buffers.normed)
+        weights, buffers = self._weights.layers[layer], self._buffers
+        self._norm(buffers.x, weights.attention_norm, buffers.normed)
         matrices = (weights.query, weights.key, weights.value)
         self._multiply(buffers.normed, matrices, (buffers.query, buffers.key, buffers.value))
-        for heads, norm, count in (
-            (buffers.query, weights.query_norm, geometry.heads),
-            (buffers.key, weights.key_norm, geometry.kv_heads),
-        ):
-            self._norm(heads, norm, self._rows * count, geometry.head_dim, heads)
-            self._rotate(heads, count)
+        for heads, norm in ((buffers.query, weights.query_norm), (buffers.key, weights.key_norm)):
+            self._norm(heads, norm, heads)
+            elementwise.rope(self._device, heads, self._cos, self._sin)
         self._window.store(layer, buffers.key, buffers.value)
         self._window.attend(layer, buffers.query, buffers.attended)
         self._multiply(buffers.attended, (weights.output,), (buffers.normed,))
-        self._add(buffers.x, buffers.normed)
+        elementwise.add(self._device, buffers.x, buffers.normed)
 
     def _route(self, layer: int, rows: cuda.CudaRows, quantise: bool) -> None:
         geometry, router = self._geometry, self._weights.routers[layer]
-        count, k = self._rows, geometry.experts_used
         self._ffn_norm(layer)
         if quantise or router.quantised:
             rows.quantise(self._fault)
         cuda.matmul(self._device, router, rows, self._buffers.router)
-        self._device.launch(
-            "route",
-            (count, 1, 1),
-            32,
-            self._buffers.router,
-            np.int32(geometry.experts),
-            np.int32(k),
-            np.int32(geometry.normalise_weights),
-            np.float32(geometry.weight_scale),
-            self._routed[1 : 1 + count * k],
-            self._routed[1 + count * k :].view(np.float32),
-            self._fault,
-        )
+        normalise, scale = geometry.normalise_weights, geometry.weight_scale
+        elementwise.route(self._device, self._buffers.router, geometry.experts_used, normalise, scale, self._routed)
 
     def _ffn_norm(self, layer: int) -> None:
         buffers = self._buffers
-        self._norm(buffers.x, self._weights.layers[layer].ffn_norm, self._rows, self._geometry.width, buffers.normed)
+        self._norm(buffers.x, self._weights.layers[layer].ffn_norm, buffers.normed)
 
     def _packed_rows(self, values: cuda.Array) -> cuda.CudaRows:
         rows, columns = values.shape
@@ -245,42 +220,8 @@ class CudaStep:
         if row != NO_FAULT:
             raise native.NonFiniteError(f"row {row} holds NaN or infinity", row)
 
-    def _norm(self, x: cuda.Array, weight: cuda.Array, rows: int, columns: int, out: cuda.Array) -> None:
-        self._device.launch("rms_norm", (rows, 1, 1), 128, x, weight, self._eps, np.int32(columns), out)
-
-    def _rope_table(self, half: int) -> None:
-        dense, values = self._dense, self._rows * half
-        self._device.launch(
-            "rope_table",
-            blocks_of(values, THREADS),
-            THREADS,
-            self._window.position,
-            dense.frequencies,
-            dense.magnitude,
-            np.int32(half),
-            np.int32(values),
-            self._cos,
-            self._sin,
-        )
-
-    def _rotate(self, x: cuda.Array, heads: int) -> None:
-        half = self._geometry.head_dim // 2
-        pairs = self._rows * heads * half
-        self._device.launch(
-            "rope",
-            blocks_of(pairs, THREADS),
-            THREADS,
-            x,
-            self._cos,
-            self._sin,
-            np.int32(heads),
-            np.int32(half),
-            np.int64(pairs),
-        )
-
-    def _add(self, x: cuda.Array, y: cuda.Array) -> None:
-        values = self._rows * self._geometry.width
-        self._device.launch("add", blocks_of(values, THREADS), THREADS, x, y, np.int64(values))
+    def _norm(self, x: cuda.Array, weight: cuda.Array, out: cuda.Array) -> None:
+        elementwise.rms_norm(self._device, x, weight, self._geometry.norm_eps, out)
 
 
 class _Network:

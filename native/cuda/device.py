@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 MAX_DEVICES = 64
+THREADS = 256
+"""Of a block, where nothing else is said."""
 NO_FAULT = 2**31 - 1
 """In an int32 on the device that kernels lower to the number of a bad row or entry."""
 

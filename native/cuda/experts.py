@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import native
-from native.cuda.device import NO_FAULT, Array, Device, Replays, blocks_of, uploaded
-from native.cuda.rows import FLOATS, SUB, THREADS, TYPE_NAMES, CudaRows, packed_bytes, rows_of_block
+from native.cuda.device import NO_FAULT, THREADS, Array, Device, Replays, blocks_of, uploaded
+from native.cuda.rows import FLOATS, SUB, TYPE_NAMES, CudaRows, packed_bytes, rows_of_block
 
 I32: TypeAlias = NDArray[np.int32]
 F32: TypeAlias = NDArray[np.float32]

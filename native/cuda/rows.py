@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import native
-from native.cuda.device import Array, Device, blocks_of, uploaded
+from native.cuda.device import THREADS, Array, Device, blocks_of, uploaded
 
-THREADS = 256
 WARPS = THREADS // 32
 SUB = 32
 """Columns that share a scale."""
