@@ -60,4 +60,4 @@ def test_damaged_weights_are_named_alike(device: cuda.Device) -> None:
 
 
 def test_uploads_have_read_the_host_when_they_return(device: cuda.Device) -> None:
-    cases.check_uploads(device)
+    cases.check_uploads(device, (64, 1 << 16, 1 << 24))

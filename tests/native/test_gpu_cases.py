@@ -59,7 +59,7 @@ def test_damaged_weights_are_named_alike(device: EmulatedDevice) -> None:
 
 
 def test_uploads_have_read_the_host_when_they_return(device: EmulatedDevice) -> None:
-    cases.check_uploads(device)
+    cases.check_uploads(device, (64, 1 << 12))
 
 
 def test_a_wrong_bit_is_noticed(device: EmulatedDevice) -> None:

@@ -319,9 +319,9 @@ def check_damaged_weights(device: cuda.Device) -> None:
 assert set(BLOCKS) == {int(kind) for kind in KINDS}
 
 
-def check_uploads(device: cuda.Device) -> None:
-    """What was uploaded is what the host had then, whatever it is changed to at once."""
-    for size in (64, 1 << 16, 1 << 24):
+def check_uploads(device: cuda.Device, sizes: Sequence[int]) -> None:
+    """What was uploaded is what the host had then, whatever it is changed to at once; `sizes` in numbers of 4 bytes."""
+    for size in sizes:
         host = np.arange(size, dtype=np.uint32)
         arrays = []
         for turn in range(4):
