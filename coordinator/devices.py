@@ -14,13 +14,14 @@ import native
 from coordinator.dense import DenseModel
 from coordinator.dense_cuda import CudaDense
 from coordinator.dense_half import DenseHalf
-from coordinator.placement import Stock, own_share
+from coordinator.placement import own_share
 from coordinator.wording import counted
 from native import cuda
 from peer_gpu.slots import GIB, ExpertSlots, room_on, warn_if_none_fits
 from protocol.errors import ConfigError, ExpertError
 from protocol.messages import U8
 from protocol.model import Model
+from protocol.stock import Stock
 
 log = logging.getLogger(__name__)
 

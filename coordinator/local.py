@@ -6,12 +6,13 @@ import numpy as np
 
 from coordinator.dense_half import Rows, host_rows
 from coordinator.device_share import DeviceShare
-from coordinator.placement import Stock, place
+from coordinator.placement import place
 from coordinator.plan import DEVICE, LOCAL, Part, plan_layer
 from coordinator.sums import LayerSums
 from expert_worker.bank import ExpertBank
 from peer_gpu.slots import ExpertSlots
 from protocol.messages import F32, I32
+from protocol.stock import Stock
 
 
 class LocalExperts:

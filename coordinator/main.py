@@ -36,13 +36,13 @@ from coordinator.engine import Engine
 from coordinator.hello import Terms
 from coordinator.kv import KV_TYPES
 from coordinator.members import Members
-from coordinator.placement import Stock
 from coordinator.service import Service
 from coordinator.wording import counted
 from expert_worker.bank import ExpertBank
 from protocol.errors import ConfigError, ExpertmeshError
 from protocol.messages import MAX_BEAT_S, MAX_ROWS, MIN_BEAT_S
 from protocol.model import Model
+from protocol.stock import Stock
 from protocol.vram import VRAM_GIB, read_vram_gib
 from protocol.wire import Bound, longest_work_frame, wait
 

@@ -18,7 +18,7 @@ import numpy as np
 from coordinator.config import MAX_ALL_WORKERS
 from coordinator.hello import MAX_NAME, Terms, mismatches, where
 from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, Tell, to
-from coordinator.placement import Holder, Placement, Stock, place
+from coordinator.placement import Holder, Placement, place
 from coordinator.wording import counted
 from protocol.messages import (
     MAX_REASON,
@@ -37,6 +37,7 @@ from protocol.messages import (
     Stopped,
     Welcome,
 )
+from protocol.stock import Stock
 
 log = logging.getLogger(__name__)
 

@@ -10,43 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 
 from coordinator.plan import DEVICE, LOCAL
-from protocol.layout import ExpertLayout
 from protocol.messages import I64, U8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stock:
-    """The experts that are to be placed."""
-
-    slot_bytes: tuple[int, ...]
-    """By layer: bytes that one expert takes in a device's memory; 0 in a dense layer, which has no experts."""
-    experts: int
-    """Of each layer that has any."""
-
-    @classmethod
-    def of(cls, layout: ExpertLayout) -> Self:
-        """All experts of a model."""
-        slot_bytes = tuple(0 if layer is None else layer.slot_bytes for layer in layout.layers)
-        return cls(slot_bytes=slot_bytes, experts=layout.experts)
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The layers that have experts."""
-        return tuple(layer for layer, size in enumerate(self.slot_bytes) if size)
-
-    @property
-    def bytes(self) -> int:
-        """That all experts take together in a device's memory."""
-        return sum(self.slot_bytes) * self.experts
-
-    def bytes_of(self, held: U8) -> int:
-        """That these experts (layers, experts) take."""
-        return int(held.sum(axis=1, dtype=np.int64) @ np.array(self.slot_bytes, np.int64))
+from protocol.stock import Stock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

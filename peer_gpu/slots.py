@@ -20,6 +20,7 @@ from protocol.holder.watched_files import WatchedFiles
 from protocol.layout import ExpertLayout, LayerExperts, slot_size
 from protocol.messages import F32, I8, I32, U8
 from protocol.model import Model
+from protocol.stock import Stock
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def room_on(device: cuda.Device, gib: float | None, layout: ExpertLayout, reserv
     free, total = device.memory()
     least = max(RESERVE, total // 20) if reserve is None else reserve
     wanted = max(0, free - least) if gib is None else int(gib * GIB)
-    room = min(wanted, layout.experts * sum(layer.slot_bytes for _, layer in layout.with_experts()))
+    room = min(wanted, Stock.of(layout).bytes)
     if room > free:
         found = f"{free / GIB:.2f} of its {total / GIB:.2f} GiB are free"
         raise ConfigError(f"device {device.name}: {gib:g} GiB of experts were asked for, {found}")
@@ -75,8 +76,8 @@ class ExpertSlots:
         self.device = device
         self._data = {file.path.name: file.file.data for file in model.files.files}
         self._watched = WatchedFiles(file.file for file in model.files.files)
-        self._sizes = np.array([0 if layer is None else layer.slot_bytes for layer in layout.layers], np.int64)
-        self._staged = np.zeros(int(self._sizes.max()), np.uint8)
+        self._stock = Stock.of(layout)
+        self._staged = np.zeros(max(self._stock.slot_bytes), np.uint8)
         self._taken = 0
         self._slots: dict[tuple[int, int], cuda.Array] = {}
         self._lock = threading.Lock()  # around what changes the tables, and what launches from them
@@ -85,22 +86,16 @@ class ExpertSlots:
 
     # --- residency --------------------------------------------------------------------------------------------
 
-    def bytes_of(self, held: U8) -> int:
-        """What a set of experts (layers, experts) takes."""
-        return int(held.sum(axis=1, dtype=np.int64) @ self._sizes)
-
     def make_room(self, wanted: U8, in_force: U8 | None) -> None:
         """Evict what is in neither of these sets (layers, experts), and what is not `wanted` if both do not fit.
 
         RoomError if `wanted` alone does not: then nothing is evicted.
         """
-        if (missing := self.bytes_of(wanted) - self.limit) > 0:
-            raise RoomError(
-                f"{self.bytes_of(wanted)} bytes of experts are {missing} more than the {self.limit} that there is "
-                f"room for on {self.device.name}"
-            )
+        if (needed := self._stock.bytes_of(wanted)) > self.limit:
+            more = f"{needed - self.limit} more than the {self.limit} that there is room for on {self.device.name}"
+            raise RoomError(f"{needed} bytes of experts are {more}")
         both: U8 = wanted if in_force is None else wanted | (in_force & self.held)
-        self.keep(both if self.bytes_of(both) <= self.limit else wanted)
+        self.keep(both if self._stock.bytes_of(both) <= self.limit else wanted)
 
     def keep(self, held: U8) -> None:
         """Evict whatever is not in `held` (layers, experts)."""
@@ -131,7 +126,7 @@ class ExpertSlots:
             return
         self._check_room(layer, missing)
         self.device.use()
-        self._take(len(missing) * int(self._sizes[layer]))
+        self._take(len(missing) * self._stock.slot_bytes[layer])
         slots = {expert: self._filled(layer, expert) for expert in missing}
         self.device.finish()
         table, held = self._tables[layer], self.held.copy()
@@ -159,7 +154,7 @@ class ExpertSlots:
         return cuda.ExpertTable(self.device, gate, up, down, self.layout.experts)
 
     def _check_room(self, layer: int, missing: list[int]) -> None:
-        size, free = int(self._sizes[layer]), self.limit - self.used
+        size, free = self._stock.slot_bytes[layer], self.limit - self.used
         if size * len(missing) > free:
             first = missing[max(0, free // size)]
             reason = f"no room for its {size} bytes: {self.used} of {self.limit} are used on {self.device.name}"
@@ -173,7 +168,7 @@ class ExpertSlots:
         short = self.used + more - self._taken
         if short <= 0:
             return
-        left = min(self.limit, self.bytes_of(np.ones_like(self.held))) - self._taken
+        left = min(self.limit, self._stock.bytes) - self._taken
         piece = max(short, min(left, TOGETHER))
         with suppress(cuda.DeviceError):
             self.device.empty((piece,), np.uint8)  # and given back to the pool
@@ -181,7 +176,7 @@ class ExpertSlots:
 
     def _filled(self, layer: int, expert: int) -> cuda.Array:
         """A slot with the expert's bytes, which are known to be those of the file that was opened."""
-        staged = self._staged[: self._sizes[layer]]
+        staged = self._staged[: self._stock.slot_bytes[layer]]
         start = 0
         roles = layer_of(self.layout, layer).roles
         for role in roles:

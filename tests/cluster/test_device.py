@@ -9,9 +9,9 @@ import pytest
 from clusters import PATIENT, Then, in_force, live_cluster
 from reference_answer import reference_for
 
-from coordinator.placement import Stock
 from peer_gpu.slots import GIB
 from protocol.model import Model
+from protocol.stock import Stock
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 

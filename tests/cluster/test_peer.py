@@ -13,9 +13,9 @@ from clusters import PATIENT, LiveCluster, Status, Then, in_force, live_cluster,
 from reference_answer import reference_for
 from small_models import small_model
 
-from coordinator.placement import Stock
 from peer_gpu.slots import GIB
 from protocol.model import Model
+from protocol.stock import Stock
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 

@@ -17,11 +17,11 @@ from coordinator.cli.logits_file import write_logits
 from coordinator.dense import DenseModel
 from coordinator.dense_cuda import CudaDense
 from coordinator.devices import Devices, opened
-from coordinator.placement import Stock
 from native import cuda
 from peer_gpu.slots import GIB
 from protocol.errors import ConfigError
 from protocol.model import Model
+from protocol.stock import Stock
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from coordinator.hello import Terms
 from coordinator.member import FromWorker, Instructions, Lost, Member, Tell
 from coordinator.members import MAX_CLIENTS, Members
-from coordinator.placement import Stock, own_share
+from coordinator.placement import own_share
 from coordinator.plan import DEVICE, LOCAL
 from protocol.holder.membership import HELLO_AGAIN_S
 from protocol.messages import (
@@ -37,6 +37,7 @@ from protocol.messages import (
     Stopped,
     Welcome,
 )
+from protocol.stock import Stock
 
 TERMS = Terms(
     session="5e55",

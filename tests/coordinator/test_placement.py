@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.placement import Holder, Placement, Stock, own_share, place
+from coordinator.placement import Holder, Placement, own_share, place
 from coordinator.plan import DEVICE, LOCAL
 from protocol.messages import U8
+from protocol.stock import Stock
 
 MEMBERS = st.lists(st.integers(0, 1000), min_size=1, max_size=9, unique=True)
 SIZES = st.lists(st.sampled_from([4, 5, 9]), min_size=1, max_size=12)

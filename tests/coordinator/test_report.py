@@ -8,11 +8,11 @@ from message_examples import beat, hello
 
 from coordinator.hello import MAX_NAME, Terms
 from coordinator.members import MAX_GONE, MAX_MEMBERS, Members
-from coordinator.placement import Stock
 from coordinator.report import mesh_report
 from coordinator.tallies import Counters, Tally
 from protocol.codec import MAX_HEADER_BYTES, encode
 from protocol.messages import MAX_REASON, AssignFailed, Finished, OpenWork, Status, Stopped
+from protocol.stock import Stock
 
 MOST = 2**63 - 1
 WIDEST = "\N{BRAIN}"  # four bytes, and printable

@@ -22,7 +22,6 @@ from coordinator.dispatch import MeshExperts
 from coordinator.engine import Chunk, Engine, RowError
 from coordinator.hello import Terms
 from coordinator.members import Members
-from coordinator.placement import Stock
 from coordinator.requests import Request, sampling_of
 from coordinator.service import MAX_REQUESTS, Service
 from coordinator.tallies import Counters
@@ -48,6 +47,7 @@ from protocol.messages import (
     Welcome,
 )
 from protocol.model import Model
+from protocol.stock import Stock
 from protocol.wire import SMALL_FRAME_BYTES
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]

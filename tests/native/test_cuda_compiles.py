@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -10,6 +11,8 @@ from emulated_device import EmulatedDevice
 from nvrtc import compiled
 
 from native.cuda.source import OPTIONS, UNITS, unit
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="pip has NVIDIA's compiler for x86-64")
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from coordinator.deadlines import CallLimits
 from coordinator.dispatch import ATTEND_S, MeshExperts
 from coordinator.hello import Terms
 from coordinator.members import Members
-from coordinator.placement import Stock, own_share
+from coordinator.placement import own_share
 from coordinator.sums import LayerSums
 from protocol.codec import encode
 from protocol.errors import ExpertError
@@ -39,6 +39,7 @@ from protocol.messages import (
     Sums,
     Welcome,
 )
+from protocol.stock import Stock
 
 LAYERS, EXPERTS, WIDTH = 2, 8, 32
 
