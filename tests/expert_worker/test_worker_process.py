@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ import pytest
 from message_examples import run_experts
 from moe_models import write_model
 from open_bank import activations, open_bank, rows_of
-from worker_process import ROOT, WITHIN_S, ScriptedCoordinator, WorkerProcess
+from worker_process import ROOT, WITHIN_S, ScriptedCoordinator, Start, holders_of
 
 import native
 from protocol import codec
@@ -35,7 +35,6 @@ from protocol.messages import (
 pytestmark = [pytest.mark.timeout(90), pytest.mark.cluster]
 
 LAYERS, EXPERTS, WIDTH = 2, 4, 64
-Start = Callable[..., WorkerProcess]
 
 
 @pytest.fixture(scope="module")
@@ -46,22 +45,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def coordinator() -> Iterator[ScriptedCoordinator]:
-    coordinator = ScriptedCoordinator()
-    yield coordinator
-    coordinator.close()
+    with ScriptedCoordinator.listening() as coordinator:
+        yield coordinator
 
 
 @pytest.fixture
 def start(coordinator: ScriptedCoordinator, model: Path, tmp_path: Path) -> Iterator[Start]:
-    started: list[WorkerProcess] = []
-
-    def start(*options: str, model: Path = model, endpoint: str = coordinator.control.endpoint) -> WorkerProcess:
-        started.append(WorkerProcess(endpoint, model, tmp_path, *options))
-        return started[-1]
-
-    yield start
-    for worker in started:
-        worker.kill()
+    with holders_of(coordinator, model, tmp_path, "expert_worker.main") as start:
+        yield start
 
 
 def work(rows: int = 3, **changes: object) -> RunExperts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 from message_examples import run_experts
 from moe_models import write_model
 from open_bank import activations, open_bank
-from worker_process import ScriptedCoordinator, WorkerProcess
+from worker_process import ScriptedCoordinator, Start, holders_of
 
 import native
 from peer_gpu.slots import GIB
@@ -23,7 +23,6 @@ from protocol.model import Model
 pytestmark = [pytest.mark.timeout(90), pytest.mark.cluster]
 
 LAYERS, EXPERTS, WIDTH = 3, 4, 64
-Start = Callable[..., WorkerProcess]
 
 
 @pytest.fixture(scope="module")
@@ -34,22 +33,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def coordinator() -> Iterator[ScriptedCoordinator]:
-    coordinator = ScriptedCoordinator()
-    yield coordinator
-    coordinator.close()
+    with ScriptedCoordinator.listening() as coordinator:
+        yield coordinator
 
 
 @pytest.fixture
 def start(coordinator: ScriptedCoordinator, model: Path, tmp_path: Path) -> Iterator[Start]:
-    started: list[WorkerProcess] = []
-
-    def start(*options: str, module: str = "emulated_peer") -> WorkerProcess:
-        started.append(WorkerProcess(coordinator.control.endpoint, model, tmp_path, *options, module=module))
-        return started[-1]
-
-    yield start
-    for peer in started:
-        peer.kill()
+    with holders_of(coordinator, model, tmp_path, "emulated_peer") as start:
+        yield start
 
 
 def room_for(model: Path, experts: int) -> tuple[int, str]:

@@ -28,6 +28,22 @@ from numpy.typing import NDArray
 MINI_MODELS = Path(__file__).parents[1] / "data" / "mini.json"
 """Small models with known digests and known distances of another engine's logits from float64."""
 
+THIRTY_BILLION: dict[str, Any] = {
+    "embd": 2048,
+    "heads": 32,
+    "kv_heads": 4,
+    "head_dim": 128,
+    "experts": 128,
+    "experts_used": 8,
+    "ff_exp": 768,
+    "vocab": 37984,
+    "ctx": 32768,
+    "gate_type": "Q4_K",
+    "up_type": "Q4_K",
+    "output_type": "Q6_K",
+}
+"""A model of 30 billion parameters but for its layers, and with a quarter of its vocabulary."""
+
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {},
     # Every tensor can be a K-quant.
@@ -44,45 +60,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "dense_type": "Q4_K",
         "output_type": "Q6_K",
     },
-    # 12 of the 48 layers of a 30-billion-parameter model and a quarter of its vocabulary, so that the time for one
-    # token is a quarter of the whole model's. 5.1 GB.
-    "bench-mid": {
-        "layers": 12,
-        "embd": 2048,
-        "heads": 32,
-        "kv_heads": 4,
-        "head_dim": 128,
-        "experts": 128,
-        "experts_used": 8,
-        "ff_exp": 768,
-        "vocab": 37984,
-        "ctx": 32768,
-        "gate_type": "Q4_K",
-        "up_type": "Q4_K",
-        "down_type": "Q6_K",
-        "output_type": "Q6_K",
-        "fill": "bytes",
-    },
-    # All 48 layers of that model, with types as Q4_K_M mixes them and the same quarter of the vocabulary. 18.2 GB,
-    # in the time that it takes to write them.
-    "wide-48": {
-        "layers": 48,
-        "embd": 2048,
-        "heads": 32,
-        "kv_heads": 4,
-        "head_dim": 128,
-        "experts": 128,
-        "experts_used": 8,
-        "ff_exp": 768,
-        "vocab": 37984,
-        "ctx": 32768,
-        "gate_type": "Q4_K",
-        "up_type": "Q4_K",
-        "down_type": "Q6_K,Q4_K",
-        "dense_type": "Q4_K",
-        "output_type": "Q6_K",
-        "fill": "pool",
-    },
+    # 12 of its layers, so that the time for one token is a quarter of the whole model's. 5.1 GB.
+    "bench-mid": THIRTY_BILLION | {"layers": 12, "down_type": "Q6_K", "fill": "bytes"},
+    # All 48 layers, with types as Q4_K_M mixes them. 18.2 GB, in the time that it takes to write them.
+    "wide-48": THIRTY_BILLION | {"layers": 48, "down_type": "Q6_K,Q4_K", "dense_type": "Q4_K", "fill": "pool"},
 }
 
 _EXPERT_TYPES = ("gate_type", "up_type", "down_type")

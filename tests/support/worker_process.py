@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -21,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 WITHIN_S = 20.0
 
 M = TypeVar("M", bound=Message)
+Start: TypeAlias = "Callable[..., WorkerProcess]"
 
 
 class ScriptedCoordinator:
@@ -35,6 +38,16 @@ class ScriptedCoordinator:
         """Whoever sent the latest beat."""
         self.answers_beats = True
         self.session = "s1"
+
+    @classmethod
+    @contextmanager
+    def listening(cls) -> Iterator[Self]:
+        """One that is closed at the end."""
+        coordinator = cls()
+        try:
+            yield coordinator
+        finally:
+            coordinator.close()
 
     def hear(self, socket: Bound, kind: type[M], worker: WorkerProcess | None = None) -> M:
         """The next message of this class on `socket`; beats are answered meanwhile."""
@@ -132,3 +145,24 @@ class WorkerProcess:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
         self.process.communicate()
+
+
+@contextmanager
+def holders_of(coordinator: ScriptedCoordinator, model: Path, folder: Path, module: str) -> Iterator[Start]:
+    """A function that starts holders of `model` for this coordinator, of this `module` if nothing else is said.
+
+    All are killed at the end.
+    """
+    started: list[WorkerProcess] = []
+
+    def start(
+        *options: str, model: Path = model, endpoint: str = coordinator.control.endpoint, module: str = module
+    ) -> WorkerProcess:
+        started.append(WorkerProcess(endpoint, model, folder, *options, module=module))
+        return started[-1]
+
+    try:
+        yield start
+    finally:
+        for holder in started:
+            holder.kill()
