@@ -43,7 +43,7 @@ from protocol.errors import ConfigError, ExpertmeshError
 from protocol.messages import MAX_BEAT_S, MAX_ROWS, MIN_BEAT_S
 from protocol.model import Model
 from protocol.stock import Stock
-from protocol.vram import VRAM_GIB, read_vram_gib
+from protocol.vram import vram_gib_argument
 from protocol.wire import Bound, longest_work_frame, wait
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--threads", type=_number(int, 1, 1024), default=1)
     add("--kv", choices=KV_TYPES, default="f16", help="type of cached keys and values")
     add("--device", type=_device, default="cpu", help="where the dense half is computed: cpu or cuda:N")
-    add("--vram-gib", type=_vram_gib, metavar="GIB", help="experts in that device's memory: auto (default) or a number")
+    add(
+        "--vram-gib",
+        type=vram_gib_argument,
+        metavar="GIB",
+        help="experts in that device's memory: auto (default) or a number",
+    )
     add("--chunk", type=_number(int, 1, MAX_ROWS), default=256, help="rows of one step at most")
     add("--parent", type=int, help="process that this one must not outlive")
     add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
@@ -109,13 +114,6 @@ def _device(text: str) -> str:
     if not is_device(text):
         raise argparse.ArgumentTypeError(f"{text} found, {DEVICES} expected")
     return text
-
-
-def _vram_gib(text: str) -> float | None:
-    try:
-        return read_vram_gib(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} found, {VRAM_GIB} expected") from None
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -15,7 +15,6 @@ except ImportError as error:
 if __name__ == "__main__":  # and only then load the rest
     first_of_all(native.die_with_parent)
 
-import argparse
 import logging
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,7 +26,7 @@ from peer_gpu.slots import GIB, ExpertSlots, room_on, warn_if_none_fits
 from protocol.errors import ConfigError
 from protocol.holder import process
 from protocol.model import Model
-from protocol.vram import VRAM_GIB, read_vram_gib
+from protocol.vram import vram_gib_argument
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda:0", metavar="NAME", help="which GPU: cuda:0, cuda:1 and so on")
     parser.add_argument(
         "--vram-gib",
-        type=_vram_gib,
+        type=vram_gib_argument,
         default=None,
         metavar="N",
         help="memory for experts, in GiB, or auto: what is free, less a reserve",
@@ -72,13 +71,6 @@ def _opened(model: Model, name: str, gib: float | None) -> tuple[ExpertSlots, pr
     warn_if_none_fits(device, slots.limit, model.layout)
     isa = "".join(filter(str.isprintable, device.description))[:MAX_ISA]
     return slots, process.Holder(experts=runner, role="peer", isa=isa, threads=1, room=slots.limit)
-
-
-def _vram_gib(text: str) -> float | None:
-    try:
-        return read_vram_gib(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} found, {VRAM_GIB} expected") from None
 
 
 if __name__ == "__main__":

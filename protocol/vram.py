@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 MAX_VRAM_GIB = 4096
 VRAM_GIB = f"auto or a number from 0 to {MAX_VRAM_GIB}"
 """What is expected, in words."""
@@ -15,3 +17,11 @@ def read_vram_gib(text: str) -> float | None:
     if not 0 <= gib <= MAX_VRAM_GIB:  # which NaN is not
         raise ValueError(text)
     return gib
+
+
+def vram_gib_argument(text: str) -> float | None:
+    """The same for an argument parser, which shows the words of its error."""
+    try:
+        return read_vram_gib(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} found, {VRAM_GIB} expected") from None
