@@ -95,9 +95,9 @@ class Device(Protocol):
 
 def check_name(name: str) -> int:
     """The number in "cuda:0". DeviceError for anything else."""
-    found = re.fullmatch(r"cuda:(\d{1,3})", name)
+    found = re.fullmatch(r"cuda:(0|[1-9][0-9]?)", name)
     if found is None or int(found[1]) >= MAX_DEVICES:
-        raise DeviceError(f'device {name!r}: "cpu" or "cuda:0" to "cuda:{MAX_DEVICES - 1}" is expected')
+        raise DeviceError(f'device {name!r}: "cuda:0" to "cuda:{MAX_DEVICES - 1}" is expected')
     return int(found[1])
 
 

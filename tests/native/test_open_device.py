@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from native.cuda import DeviceError, gpu
+from coordinator.config import is_device
+from native.cuda import DeviceError, check_name, gpu
 
 
 class CUDARuntimeError(RuntimeError):
@@ -36,9 +37,20 @@ def refusal(name: str) -> str:
     return str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["cuda", "cuda:", "cuda:x", "cuda:64", "gpu:0", "cuda:0 ", "cuda:-1"])
+@pytest.mark.parametrize("name", ["cuda", "cuda:", "cuda:x", "cuda:64", "gpu:0", "cuda:0 ", "cuda:-1", "cuda:00"])
 def test_a_name_that_is_none(name: str) -> None:
-    assert refusal(name) == f'device {name!r}: "cpu" or "cuda:0" to "cuda:63" is expected'
+    assert refusal(name) == f'device {name!r}: "cuda:0" to "cuda:63" is expected'
+
+
+@pytest.mark.parametrize("number", ["", "0", "00", "7", "07", "63", "64", "100", "-1", "x", "\u0663"])
+def test_command_lines_take_the_same_names(number: str) -> None:
+    """Which load no kernels to tell a bad one, and so have words of their own for it."""
+    name, taken = f"cuda:{number}", True
+    try:
+        check_name(name)
+    except DeviceError:
+        taken = False
+    assert is_device(name) == taken
 
 
 def test_no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
