@@ -27,8 +27,7 @@ void add_weighted(Out<int64_t, 2> sums, In<int32_t, 1> row, In<float, 2> values)
     for (size_t i = 0; i < values.size(); i++)
         if (!exact::in_entry_range(values.data()[i])) throw EntryRange{(long)(i / width)};
     for (size_t i = 0; i < values.shape(0); i++)
-        for (size_t c = 0; c < width; c++)
-            add(sums.data()[(size_t)row(i) * width + c], exact::to_fixed(values.data()[i * width + c]));
+        kernels().add_fixed(values.data() + i * width, sums.data() + (size_t)row(i) * width, (int)width);
 }
 
 void add_sums(Out<int64_t, 2> sums, In<int32_t, 1> row, In<int64_t, 2> values) {

@@ -1,6 +1,7 @@
 // The expert feed-forward network: down(silu(gate x) * (up x)), for any set of (expert, row, weight) entries.
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -88,7 +89,8 @@ void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weigh
     for (long i = 0; i < n; i++) input.push_back(rows.act(entry_row(i)));
 
     // Gate and up of every expert, in chunks of rows; an entry's two dots meet in the same task.
-    std::vector<float> middle((size_t)n * hidden), up_out((size_t)n * hidden);
+    std::vector<float> middle((size_t)n * hidden);
+    auto up_out = std::make_unique_for_overwrite<float[]>((size_t)n * hidden);
     Chunks chunks(hidden, pool.threads(), (int)groups.size());
     pool.run((int)groups.size() * chunks.count, [&](int task) {
         const Group &g = groups[task / chunks.count];
@@ -128,14 +130,9 @@ void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weigh
                      [&](long a, int r, const float *v, int count) {
                          long entry = g.from + a;
                          int32_t slot = entry_slot(entry);
-                         for (int i = 0; i < count; i++) {
-                             float weighted = entry_weight(entry) * v[i];
-                             if (!exact::in_entry_range(weighted)) return bad.note(entry);
-                             if (slot >= 0)
-                                 single[(size_t)slot * width + r + i] = weighted;
-                             else
-                                 sum[(size_t)(-1 - slot) * width + r + i] += exact::to_fixed(weighted);
-                         }
+                         float weighted[PACKED_ROWS], *to = slot >= 0 ? &single[(size_t)slot * width + r] : weighted;
+                         if (!kernels().weigh(v, entry_weight(entry), to, count)) return bad.note(entry);
+                         if (slot < 0) kernels().add_fixed(to, &sum[(size_t)(-1 - slot) * width + r], count);
                      });
     });
     bad.raise();
