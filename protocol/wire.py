@@ -34,8 +34,8 @@ MAX_SKIPPED = 100
 SMALL_FRAME_BYTES = 1 << 20
 """Of any frame where no activations travel: a full queue of them still fits in memory."""
 RECONNECT_MS, RECONNECT_MOST_MS = 10, 50
-"""A dialled socket tries again after so long, then after twice that, up to the second, each plus a random part below the
-first: the other side may start a moment later, or much later."""
+"""A dialled socket tries again after so long, then after twice that, up to the second, each time plus a random part
+below the first: the other side may start a moment later, or much later."""
 
 _UNDELIVERABLE = (zmq.EAGAIN, zmq.EHOSTUNREACH)
 # As plain integers: operators of enumerations take longer than libzmq does.
