@@ -63,14 +63,14 @@ def measured(setup: Setup, model: Path) -> Start:
 def _used(launcher: int) -> dict[str, float]:
     """The launcher starts the coordinator first."""
     children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    figures = [_cpu_s(pid) for pid in (launcher, *children)]
+    figures = [_cpu_s(pid) for pid in (str(launcher), *children)]
     used = dict(zip(ROLES, figures[:2], strict=False))
     if workers := figures[2:]:
         used["worker"] = sum(workers) / len(workers)
     return used
 
 
-def _cpu_s(pid: int | str) -> float:
+def _cpu_s(pid: str) -> float:
     """User and system, of the process itself; also of one that has ended and was not waited for."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -62,3 +62,9 @@ def test_the_command_line_starts_processes_before_it_loads_libraries() -> None:
     modules = loaded_by(COMMAND_LINE)
     assert libraries(modules) == {"click", "coordinator", "native", "protocol"}
     assert not modules & {"tempfile", "tomllib"}
+
+
+def test_what_only_shows_an_answer_is_loaded_after_its_first_token() -> None:
+    shown = "view.prefilled(3, 3); view.text('x')"
+    program = f"from coordinator.cli.answer_view import AnswerView; view = AnswerView(show_text=True); {shown}; {NAMES}"
+    assert "rich" not in libraries(loaded_by(program))
