@@ -6,7 +6,7 @@ the last line on stderr is then `error: ...`.
 
 from __future__ import annotations
 
-from protocol.startup import first_of_all, refuse
+from protocol.startup import first_of_all, loaded, refuse
 
 try:
     import native
@@ -17,7 +17,6 @@ if __name__ == "__main__":  # and only then load the rest
     first_of_all(native.die_with_parent)
 
 import argparse
-import gc
 import logging
 import secrets
 import signal
@@ -155,7 +154,7 @@ def _run(options: argparse.Namespace) -> None:
         engine = Engine(model, experts, devices.dense)
         stack.callback(engine.close)
         service = Service(cluster, engine, experts, chunk=options.chunk, threads=options.threads, device=devices.name)
-        gc.freeze()  # what is there now stays: collections in the step loop need not look at it
+        loaded()
         try:
             _fill(devices, service, cluster)
             _serve(service, cluster, options)

@@ -6,8 +6,9 @@ import hashlib
 
 import numpy as np
 
+from coordinator.choosing import choose
 from coordinator.engine import Chunk, TokenSequence
-from coordinator.sampling import Sampling, choose
+from coordinator.sampling import Sampling
 from coordinator.scheduler import Pending
 from coordinator.tallies import Counters
 from protocol.errors import RequestError

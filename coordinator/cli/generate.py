@@ -13,8 +13,7 @@ from coordinator.cli.ids import parse_ids
 from coordinator.cli.numbers import Whole
 from coordinator.cli.paths import CONFIG, MODEL, MODEL_HELP
 from coordinator.cli.prompt_files import read_prompt_file
-from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, default_threads, read_config
-from coordinator.demo import demo_model
+from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, default_threads
 from coordinator.interrupts import Interrupts
 from coordinator.launch_plan import kept_private, private_cluster
 from coordinator.probe import somebody_listens
@@ -65,7 +64,7 @@ def command(interrupts: Interrupts, /, as_json: bool, dry_run: bool, **options: 
 
     The text goes to stdout as it comes; progress, speeds and the workers' shares go to stderr.
     """
-    config, shared = _cluster(options)
+    config, shared = _cluster(options, interrupts)
     question = _question(options, interrupts)
     if dry_run:
         with interrupts.held():
@@ -77,12 +76,12 @@ def command(interrupts: Interrupts, /, as_json: bool, dry_run: bool, **options: 
         generate(config, question, interrupts, shared=shared, as_json=as_json)
 
 
-def _cluster(options: dict[str, Any]) -> tuple[ClusterConfig, bool]:
+def _cluster(options: dict[str, Any], interrupts: Interrupts) -> tuple[ClusterConfig, bool]:
     """What to ask, and whether it is up: the cluster of a file, or one for this answer, where nobody else finds it."""
     if options["config"] is None:
         device, vram_gib = settled(options["device"], options["vram_gib"])
         config = private_cluster(
-            options["model"].absolute() if options["model"] else demo_model(),
+            options["model"].absolute() if options["model"] else _demo_model(interrupts),
             workers=options["workers"] or 0,
             threads=options["threads"] or default_threads(),
             kv=options["kv"] or "f16",
@@ -94,9 +93,19 @@ def _cluster(options: dict[str, Any]) -> tuple[ClusterConfig, bool]:
     decided = [name for name in DECIDED_BY_FILE if options[name] is not None]
     if decided:
         raise ConfigError(f"--{decided[0].replace('_', '-')} and --config exclude each other: the file decides that")
+    with interrupts.held():
+        from coordinator.cluster_file import read_config
+
     config = read_config(options["config"])
     shared = somebody_listens(config.coordinator.listen)
     return (config if shared else kept_private(config)), shared
+
+
+def _demo_model(interrupts: Interrupts) -> Path:
+    with interrupts.held():
+        from coordinator.demo import demo_model
+
+    return demo_model()
 
 
 def _question(options: dict[str, Any], interrupts: Interrupts) -> Question:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.config import DEFAULT_LISTEN, ClusterConfig, PeerConfig, WorkerGroup, default_threads, read_config
+from coordinator.cluster_file import read_config
+from coordinator.config import DEFAULT_LISTEN, ClusterConfig, PeerConfig, WorkerGroup, default_threads
 from protocol.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -13,10 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from coordinator import sampling as module
+from coordinator import choosing as module
+from coordinator.choosing import choose
 from coordinator.randomness import uniform
 from coordinator.requests import sampling_of
-from coordinator.sampling import SEED_LIMIT, Sampling, SamplingError, choose
+from coordinator.sampling import SEED_LIMIT, Sampling, SamplingError
 from native import exponential
 from protocol.codec import decode, encode
 from protocol.errors import RequestError
