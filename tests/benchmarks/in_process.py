@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +33,8 @@ class InProcess:
     threads: int
     _sequence: TokenSequence | None = None
     _ids: list[int] | None = None
-    sampling_s: float = 0.0
-    """Spent on choosing tokens and digesting logits so far."""
+    on_sampled: Callable[[float], None] = lambda seconds: None
+    """Hears how long a token's choice and the digest of its logits took."""
 
     def prompt(self, count: int) -> list[int]:
         """Random ids, the same for the same model."""
@@ -56,7 +56,7 @@ class InProcess:
         self._ids.append(choose(logits[-1], self._ids, Sampling(), len(self._ids)))
         hashlib.sha256(np.ascontiguousarray(logits[-1]).data).digest()
         ended = time.perf_counter()
-        self.sampling_s += ended - computed
+        self.on_sampled(ended - computed)
         return ended - began
 
     def decode(self, tokens: int) -> float:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from token_bytes import DOWN, GATE_UP, HEAD_PART, ROUTER, part_of
+from token_bytes import DENSE, DOWN, GATE_UP, HEAD_PART, OUTPUT, QUERY_KEY_VALUE, ROUTER, part_of
 
 import native
 from coordinator.weights import DenseWeights
@@ -41,7 +41,28 @@ PART_OF = {
     "unpack48": ADDED,
     "pack48": "answers packed",
 }
+ORDER = (
+    "embedding",
+    QUANTISE,
+    QUERY_KEY_VALUE,
+    ROPE,
+    "attention: cache",
+    OUTPUT,
+    ROUTER,
+    EXPERTS,
+    GATE_UP,
+    DOWN,
+    DENSE,
+    "combine",
+    HEAD_PART,
+    "sampling",
+)
+"""Parts as a step meets them; others come after them."""
+NO_KERNELS = ("isa", "available_isas", "use_isa", "die_with_parent")
 METHODS = (("Rows", "quantise"), ("KvCache", "store"), ("Weights", "dequantise"))
+
+Parts = dict[str, dict[str, float]]
+"""By part, what was spent on it: the fields of Spent."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +92,7 @@ class Timers:
         """For the rest of the process: classes stay what they are, their methods and all functions are wrapped."""
         for name in native.__all__:
             kernel = getattr(native, name)
-            if callable(kernel) and not isinstance(kernel, type):
+            if callable(kernel) and not isinstance(kernel, type) and name not in NO_KERNELS:
                 setattr(native, name, self._timed(name, kernel))
         for kind, name in METHODS:
             owner = getattr(native, kind)
@@ -83,7 +104,7 @@ class Timers:
         self.parts[part].seconds += seconds
         self.parts[part].calls += 1
 
-    def take(self) -> dict[str, dict[str, float]]:
+    def take(self) -> Parts:
         """What was spent since the last time, by part, as plain values."""
         taken, self.parts = self.parts, defaultdict(Spent)
         return {part: asdict(spent) for part, spent in taken.items()}
@@ -135,10 +156,11 @@ class Timers:
         spent.seconds += seconds
         spent.calls += 1
         weights = [each for each in arguments if isinstance(each, native.Weights)]
-        if not weights:
+        rows = [each for each in arguments if isinstance(each, native.Rows)]
+        if not weights or not rows:
             return
         entries = [each for each in arguments if isinstance(each, np.ndarray) and each.dtype == np.int32]
-        matrices, uses = 1, next((each.count for each in arguments if isinstance(each, native.Rows)), 0)
+        matrices, uses = 1, rows[0].count
         if entries:  # experts, whose numbers come first
             matrices, uses = len(np.unique(entries[0])), len(entries[0])
         for each in weights:
@@ -151,7 +173,13 @@ class Timers:
         return next(filter(None, parts), name)
 
 
-def down_alone(parts: dict[str, dict[str, float]], gate_up: dict[str, float]) -> dict[str, dict[str, float]]:
+def in_order(parts: Iterable[str]) -> list[str]:
+    """Each once, as a step meets them."""
+    place = {part: number for number, part in enumerate(ORDER)}
+    return sorted(dict.fromkeys(parts), key=lambda part: place.get(part, len(place)))
+
+
+def down_alone(parts: Parts, gate_up: dict[str, float]) -> Parts:
     """`parts` of a run with EXPERTS told as gate and up, measured apart, and the rest."""
     told = {part: spent for part, spent in parts.items() if part != EXPERTS}
     if EXPERTS in parts:

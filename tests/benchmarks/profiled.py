@@ -14,7 +14,7 @@ import sys
 import time
 from dataclasses import replace
 
-from native_timers import Timers
+from native_timers import Parts, Timers
 
 from coordinator.launch_plan import LaunchPlan
 from coordinator.launcher import Launcher
@@ -24,10 +24,8 @@ from protocol.errors import ExpertmeshError
 MARK = "profile: "
 TELL_S = 20.0
 """Time for a process to tell."""
-BETWEEN = ("plan", "send", "local", "wait", "device", "take")
+BETWEEN = tuple(name for name in LayerTime._fields if name not in ("total", "kernel"))
 """Fields of LayerTime that together are a layer's experts."""
-
-Parts = dict[str, dict[str, float]]
 
 
 class Tellings:

@@ -95,7 +95,10 @@ def reader() -> Iterator[Reader]:
         options = ["-O3", "-march=native", "-std=c++20", "-shared", "-fPIC", "-pthread", "-o", str(library)]
         done = subprocess.run([compiler, *options, str(SOURCE)], capture_output=True, text=True, timeout=COMPILE_S)
         if done.returncode != 0:
-            raise ExpertmeshError(f"{compiler} cannot compile {SOURCE.name}: {done.stderr.strip().splitlines()[-1:]}")
+            reason = next(
+                (line for line in done.stderr.splitlines() if "error" in line), f"exit code {done.returncode}"
+            )
+            raise ExpertmeshError(f"{compiler} cannot compile {SOURCE.name}: {reason}")
         yield Reader(library)
 
 

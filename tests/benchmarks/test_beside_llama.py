@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ def beside_llama(*options: str | Path, only: Sequence[str] = ("prefill", "decode
     short += ["--only", *only]
     return subprocess.run(
         [sys.executable, "-P", BENCHMARKS / "beside_llama.py", *short, *options],
-        env={"PYTHONPATH": f"{BENCHMARKS}:{BENCHMARKS.parent / 'support'}"},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": f"{BENCHMARKS}:{BENCHMARKS.parent / 'support'}"},
         capture_output=True,
         text=True,
         timeout=100,
