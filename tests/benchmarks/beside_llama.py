@@ -62,6 +62,7 @@ def main() -> None:
     add("--their-prompt", type=int, default=32, help="tokens of the prompt of each of these")
     add("--their-tokens", type=int, default=32, help="tokens whose generation is timed, of each of these")
     add("--start-rounds", type=int, default=5)
+    add("--read-gb", type=float, default=1.0, help="of memory, and of the model, that are read to find the limit")
     add("--within-s", type=float, default=1500.0, help="no answer is begun later than this")
     add("--settle-s", type=float, default=3.0, help="how long a good machine check is waited for before an answer")
     options = parser.parse_args()

@@ -30,8 +30,6 @@ SHORT = 8
 WARM = 128
 """Prompt tokens that between them visit nearly all experts, so that each process has touched its pages."""
 PACK = "pack"
-READ_BYTES = 1 << 30
-"""Of memory, and of the model, that are read to find the limit."""
 
 
 class Comparison:
@@ -99,7 +97,8 @@ class Comparison:
             side.ask([self._warm], SHORT)
         if "decode" in self._options.only:
             self._reader = self._stack.enter_context(reader())
-            self._areas = [own_memory(READ_BYTES, SMALL), mapped_file(self._options.model, READ_BYTES)]
+            count = int(self._options.read_gb * 1e9)
+            self._areas = [own_memory(count, SMALL), mapped_file(self._options.model, count)]
         check = MachineCheck(max(side.threads for side in order))
         turns = in_turns(order, self._questions, self._options.rounds, check, self._options.settle_s, self._read_memory)
         samples = []

@@ -137,7 +137,7 @@ def _beside_llama(
         yield Target(
             work=work + _coordinator(side),
             file=file,
-            aim=f"{least:g} of llama.cpp" + (f" ({rival.label})" if rival is not None else ""),
+            aim=f"{least:g}x llama.cpp" + (f" ({rival.label})" if rival is not None else ""),
             bound=least,
             found=spread(ratios) if ratios else None,
         )
@@ -172,7 +172,7 @@ def _over_rpc(file: str, samples: Sequence[Sample], label: str) -> Iterator[Targ
         yield Target(
             work=f"decode, 2 workers of 1 thread{_coordinator(side)}",
             file=file,
-            aim=f"{OVER_RPC:g} of llama.cpp over RPC, derived: {least:.2f} of its 2 threads"
+            aim=f"{OVER_RPC:g}x llama.cpp over RPC, derived: {least:.2f}x its 2 threads"
             + (f" ({rival.label})" if rival is not None else ""),
             bound=least,
             found=spread(ratios) if ratios else None,
@@ -186,7 +186,7 @@ def _of_no_workers(file: str, samples: Sequence[Sample], label: str) -> Iterator
         yield Target(
             work=f"decode, 2 workers of 1 thread{_coordinator(side)}",
             file=file,
-            aim=f"{OF_NO_WORKERS:g} of ours without workers, 2 threads",
+            aim=f"{OF_NO_WORKERS:g}x ours without workers, 2 threads",
             bound=OF_NO_WORKERS,
             found=spread(ratios) if ratios else None,
         )

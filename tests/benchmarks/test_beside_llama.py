@@ -53,7 +53,20 @@ def llama_get_logits_ith(context, index):
 
 
 def beside_llama(*options: str | Path, only: Sequence[str] = ("prefill", "decode")) -> subprocess.CompletedProcess[str]:
-    short = ["--rounds", "1", "--prompt", "16", "--tokens", "3", "--threads", "1", "--settle-s", "0"]
+    short = [
+        "--rounds",
+        "1",
+        "--prompt",
+        "16",
+        "--tokens",
+        "3",
+        "--threads",
+        "1",
+        "--settle-s",
+        "0",
+        "--read-gb",
+        "0.01",
+    ]
     short += ["--sequences", "3", "--their-prompt", "4", "--their-tokens", "2", "--start-rounds", "1"]
     short += ["--only", *only]
     return subprocess.run(
@@ -80,7 +93,11 @@ def test_both_sides_are_measured(tiny_model: Path, tmp_path: Path) -> None:
     done = beside_llama("--model", tiny_model, "--llama-python", interpreter(tmp_path, FAKE_LIBRARY))
     assert done.returncode == 0, done.stderr
     assert "llama.cpp of llama-cpp-python 9.9: CPU : FAKE = 1." in done.stdout
-    rows = [line.split(" | ")[1:4:2] for line in done.stdout.splitlines() if line.startswith(("| prefill", "| decode"))]
+    rows = [
+        line.split(" | ")[1:4:2]
+        for line in done.stdout.splitlines()
+        if line.startswith(("| prefill, 16 |", "| decode, 3 |"))
+    ]
     mesh = "2 workers of 1 thread, coordinator of 1 thread"
     assert rows == 2 * [
         ["no workers, 1 thread", "1 thread, repacked"],
@@ -90,7 +107,7 @@ def test_both_sides_are_measured(tiny_model: Path, tmp_path: Path) -> None:
     ]
     assert "the greedy ids of expertmesh are the same in all answers" in done.stdout
     assert done.stderr.count("tokens/s") == 2 * (2 + 2 * 2)  # ours, and each layout with 1 and 2 threads
-    assert "| decode, one process, 1 thread | GGUF in place | 1.25 of llama.cpp (" in done.stdout
+    assert "| decode, one process, 1 thread | GGUF in place | 1.25x llama.cpp (" in done.stdout
     assert "| decode, one process, 1 thread | GGUF in place | 0.9 of the bandwidth limit | 0." in done.stdout
 
 
@@ -102,7 +119,11 @@ def test_several_at_once_and_starts_from_either_file(tiny_model: Path, tmp_path:
     one = ("--workers", "0", "--llama", "plain")
     done = beside_llama(*files, *one, "--llama-python", python, only=["start", "many"])
     assert done.returncode == 0, done.stderr
-    rows = [line.split(" | ")[:4:3] for line in done.stdout.splitlines() if " 3 x " in line and "plain" in line]
+    rows = [
+        line.split(" | ")[:4:3]
+        for line in done.stdout.splitlines()
+        if line.startswith("| ") and " 3 x " in line and "plain" in line
+    ]
     assert rows == [["| prefill, 3 x 4", "1 thread, plain"]] * 2 + [["| decode, 3 x 2", "1 thread, plain"]] * 2
     assert "| decode, 3 x 2 | no workers, 1 thread, pack | no workers, 1 thread | " in done.stdout
     starts = [line.split(" | ")[1] for line in done.stdout.splitlines() if line.startswith(("| expertmesh", "| llama"))]

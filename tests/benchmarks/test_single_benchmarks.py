@@ -41,14 +41,16 @@ def test_bytes_of_a_token_are_those_of_the_file_but_for_other_experts_and_rows(t
         assert read_by_token(model) == sum(part.read for part in parts.values())
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_memory_is_read_in_every_way(threads: int) -> None:
+def test_memory_is_read_in_every_way() -> None:
     memory, readings = own_memory(1 << 20, SMALL), Readings()
+    other = Memory(pages="other", data=np.ones(1 << 20, np.uint8))
     with reader() as program:
-        assert all(program.speed(memory, threads, walk) > 0 for walk in WALKS)
-        readings.take(0, program, memory, threads)
-        readings.take(0, program, Memory(pages="other", data=np.ones(1 << 20, np.uint8)), threads)
-    assert readings.limit(threads)[0] == max(readings.of(*kind)[0] for kind in readings.kinds())
+        for threads in (1, 2):
+            assert all(program.speed(memory, threads, walk) > 0 for walk in WALKS)
+            for area in (memory, other):
+                readings.take(0, program, area, threads)
+    assert readings.kinds() == [(SMALL, 1), ("other", 1), (SMALL, 2), ("other", 2)]
+    assert readings.limit(2)[0] == max(readings.of(SMALL, 2)[0], readings.of("other", 2)[0])
 
 
 def test_the_roofline_has_bytes_bandwidth_and_shares(tiny_model: Path) -> None:

@@ -45,19 +45,19 @@ def test_decoding_stands_beside_the_faster_layout_of_as_many_threads_and_the_lim
     samples += [sample(TWO, DECODE, 22.0), sample(LLAMA[1], DECODE, 20.0), sample(SLOWER, DECODE, 10.0)]
     found = rows(samples, limits={1: {0: 16.0}, 2: {0: 24.0}})
     file = "GGUF in place"
-    assert found["decode, one process, 1 thread", file, "1.25 of llama.cpp (plain)"] == ("1.20 (1)", "no")
-    assert found["decode, one process, 2 threads", file, "1.1 of llama.cpp (plain)"] == ("1.10 (1)", "yes")
+    assert found["decode, one process, 1 thread", file, "1.25x llama.cpp (plain)"] == ("1.20 (1)", "no")
+    assert found["decode, one process, 2 threads", file, "1.1x llama.cpp (plain)"] == ("1.10 (1)", "yes")
     assert found["decode, one process, 1 thread", file, "0.9 of the bandwidth limit"] == ("0.750 (1)", "no")
     assert found["decode, one process, 2 threads", file, "0.9 of the bandwidth limit"] == ("0.917 (1)", "yes")
 
 
 def test_workers_stand_beside_none_and_beside_what_is_derived_for_rpc() -> None:
     report = {"layers": {"overhead_p50_us": 300.0}}
-    found = rows([sample(MESH, DECODE, 19.5, report), sample(TWO, DECODE, 20.0), sample(LLAMA[1], DECODE, 20.0)])
+    found = rows([sample(MESH, DECODE, 19.6, report), sample(TWO, DECODE, 20.0), sample(LLAMA[1], DECODE, 20.0)])
     work = "decode, 2 workers of 1 thread (coordinator of 1 thread)"
-    rpc = "1.5 of llama.cpp over RPC, derived: 0.98 of its 2 threads (plain)"
-    assert found[work, "GGUF in place", "0.85 of ours without workers, 2 threads"] == ("0.975 (1)", "yes")
-    assert found[work, "GGUF in place", rpc] == ("0.975 (1)", "yes")
+    rpc = "1.5x llama.cpp over RPC, derived: 0.98x its 2 threads (plain)"
+    assert found[work, "GGUF in place", "0.85x ours without workers, 2 threads"] == ("0.980 (1)", "yes")
+    assert found[work, "GGUF in place", rpc] == ("0.980 (1)", "yes")
     overhead = "a layer but for kernels, P50, 2 workers (coordinator of 1 thread)"
     assert found[overhead, "GGUF in place", "0.25 ms at most"] == ("0.300 (1)", "no")
 
@@ -67,10 +67,10 @@ def test_each_form_of_the_weights_has_rows_of_its_own() -> None:
     samples = [sample(PACK, PREFILL, 90.0), sample(TWO, MANY, 30.0), sample(LLAMA[1], PREFILL, 100.0)]
     found = rows([*samples, sample(LLAMA[1], MANY, 10.0)], starts=[(start, [0.9, 0.7])])
     prompt = "prefill, one process, 2 threads"
-    assert found[prompt, "pack", "1.8 of llama.cpp (plain)"] == ("0.900 (1)", "no")
-    assert (prompt, "GGUF in place", "1.8 of llama.cpp (plain)") not in found
+    assert found[prompt, "pack", "1.8x llama.cpp (plain)"] == ("0.900 (1)", "no")
+    assert (prompt, "GGUF in place", "1.8x llama.cpp (plain)") not in found
     together = "decode, several at once, no workers, 2 threads"
-    assert found[together, "GGUF in place", "2 of llama.cpp (plain)"] == ("3.00 (1)", "yes")
+    assert found[together, "GGUF in place", "2x llama.cpp (plain)"] == ("3.00 (1)", "yes")
     start_up = "start to first token, 2 workers"
     assert found[start_up, "pack", "under 1 s"] == ("0.800 [0.750-0.850] (2)", "yes")
     assert found[start_up, "GGUF in place", "under 1 s"] == ("not measured", "")
