@@ -35,7 +35,8 @@ def compare(options: argparse.Namespace, interrupts: Interrupts) -> None:
     with Comparison(options, python, deadline) as comparison:
         run = comparison.run(interrupts)
     files = ", ".join(path.name for path in (options.model, options.our_model) if path is not None)
-    print(f"{title}\n{files}; {comparison.llama_facts or NOT_MEASURED}.\n")
+    facts = NOT_MEASURED if python is None else comparison.llama_facts or "of llama.cpp nothing but its start"
+    print(f"{title}\n{files}; {facts}.\n")
     print(f"{targets_table(run)}")
     if run.samples:
         print(speeds(run.samples))
