@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.cores import usable_cores
+from coordinator.drafts import MAX_DRAFTS
 from coordinator.toml_reader import Read, Reader, later, model_beside, one_of, only, shown, text, whole
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
@@ -63,6 +64,8 @@ class CoordinatorConfig:
     """Type of the keys and values in the cache: "f16" or "f32"."""
     chunk: int | None = None
     """Prompt rows read in one step at most; None leaves it to the coordinator."""
+    drafts: int | None = None
+    """Tokens guessed by one step for a request at most, if that does not say; None leaves it to the coordinator."""
     device: str = "cpu"
     """Where the dense half is computed: "cpu", or "cuda:N"."""
     vram_gib: float | None = None
@@ -202,6 +205,7 @@ COORDINATOR_KEYS: dict[str, Read] = {
     "threads": whole(1, MAX_THREADS),
     "kv": one_of("f16", "f32"),
     "chunk": whole(1, 512),
+    "drafts": whole(0, MAX_DRAFTS),
     "device": _device,
     "vram_gib": _vram_gib,
     "local_experts": only(True),

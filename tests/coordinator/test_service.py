@@ -128,6 +128,7 @@ def submit(**change: Any) -> Submit:
         "repeat_penalty": 1.0,
         "repeat_window": 64,
         "seed": 0,
+        "drafts": 0,
     }
     return Submit(**(fields | change))
 
