@@ -37,7 +37,9 @@ def drafts_of(submit: Submit, default: int) -> int:
     if submit.drafts == AS_CONFIGURED:
         return default
     if not 0 <= submit.drafts <= MAX_DRAFTS:
-        raise RequestError(f"drafts is {submit.drafts}, expected 0 to {MAX_DRAFTS}, or {AS_CONFIGURED} for the default")
+        raise RequestError(
+            f"drafts is {submit.drafts}, expected 0 to {MAX_DRAFTS}, or {AS_CONFIGURED} for the coordinator's number"
+        )
     return submit.drafts
 
 
@@ -99,10 +101,7 @@ class Request:
         return self._drafter.guess(min(self._max_drafts, self._max_tokens - self.generated - 1))
 
     def chunk(self, rows: int, now: float, drafts: Sequence[int] = ()) -> Chunk:
-        """Its next rows, and drafts of what follows them; logits are wanted of the last one that is known, and of drafts.
-
-        Drafts may only follow the last id.
-        """
+        """Its next rows, and drafts of what follows its last id; logits are wanted of that one and of drafts."""
         if self._began_at is None:
             self._began_at = now
         start = self.sequence.position

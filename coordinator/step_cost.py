@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 FIRST_SHARE = 0.5
 """Of the time of a step of one row, what each row more is thought to cost, until steps of several rows were seen."""
-FIRST_WEIGHT = 4.0
+FIRST_WEIGHT = 1.0
 """How many rows of difference between steps weigh as much as that first thought."""
 MEMORY = 0.95
 """Weight of all earlier steps, beside the newest."""

@@ -110,8 +110,8 @@ def _headline(config: ClusterConfig, report: dict[str, Any] | None) -> str:
         return f"{config.model.name} at {config.coordinator.listen}: no word of the coordinator"
     return (
         f"{config.model.name} at {config.coordinator.listen}: {report['state']}, step {report['step']}, "
-        f"requests {report['requests']}{_reading(report['reading'])}, {report['isa']}{_device(report)}{_drafts(report)}, "
-        f"local entries {report['local_entries']}, late replies {report['late_replies']}"
+        f"requests {report['requests']}{_reading(report['reading'])}, {report['isa']}{_device(report)}, "
+        f"local entries {report['local_entries']}, late replies {report['late_replies']}{_drafts(report)}"
     )
 
 

@@ -40,7 +40,9 @@ def test_the_guess_continues_the_longest_of_the_latest_places_that_are_alike(ids
 
 
 @given(IDS, IDS)
-def test_it_makes_no_difference_to_the_guess_what_was_prompt_and_what_answer(prompt: list[int], answer: list[int]) -> None:
+def test_it_makes_no_difference_to_the_guess_what_was_prompt_and_what_answer(
+    prompt: list[int], answer: list[int]
+) -> None:
     """Places may differ where one is followed for long, but never for worse."""
     one, other = after(prompt, answer), after([*prompt, *answer], [])
     assert len(one) == len(other) == len(prompt) + len(answer)
@@ -64,9 +66,9 @@ def test_a_guess_is_what_following_the_place_id_by_id_gives(prompt: list[int], a
     assert 0 <= draft.chances[-1] <= draft.chances[0] <= 1
 
 
-@given(IDS, st.lists(st.integers(0, 5), min_size=GRAM, max_size=8, unique=True), st.integers(2, 5))
+@given(IDS, st.lists(st.integers(10, 19), min_size=GRAM, max_size=8, unique=True), st.integers(2, 5))
 def test_what_runs_in_circles_is_foreseen(prompt: list[int], circle: list[int], times: int) -> None:
-    drafter = after([*prompt, 99], circle * times)
+    drafter = after(prompt, circle * times)
     assert drafter.guess(len(circle)).ids == tuple(circle)
 
 

@@ -90,5 +90,5 @@ def test_the_best_chances_come_first() -> None:
 
 
 def test_where_a_row_costs_a_step_nothing_is_drafted() -> None:
-    assert worth_drafting([[0.99, 0.98]], 1, 10, learnt(0.0, 1.0)) == [0]
+    assert worth_drafting([[0.9, 0.8]], 1, 10, learnt(0.0, 1.0)) == [0]
     assert worth_drafting([[0.3]], 1, 10, StepCost()) == [0]
