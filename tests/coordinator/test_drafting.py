@@ -12,7 +12,6 @@ from desk import PROMPT, Desk, desk_for, submit
 from told_drafts import Tell, every_third_wrong, right, told_drafts, wrong
 
 from coordinator.engine import Chunk, RowError
-from coordinator.sampling import Sampling
 from protocol.errors import ExpertError, RequestError
 from protocol.messages import AS_CONFIGURED, F32, Cancel, Finished, Prefilled, RequestFailed, Token
 
@@ -21,6 +20,8 @@ GREEDY: dict[str, Any] = {}
 SAMPLED = {"temperature": 1.0, "seed": 5}
 CHOOSY = {"temperature": 1.5, "top_k": 40, "top_p": 0.9, "min_p": 0.01, "repeat_penalty": 1.3, "repeat_window": 8}
 PENALISED = {"repeat_penalty": 1.5, "repeat_window": 12}
+FOND = {"temperature": 0.3, "repeat_penalty": 0.1, "repeat_window": 2}
+"""Of what was said just now: random weights say it again and again."""
 WAYS = pytest.mark.parametrize(
     "way", [GREEDY, SAMPLED, CHOOSY, PENALISED], ids=["greedy", "sampled", "choosy", "again"]
 )
@@ -99,15 +100,14 @@ def test_several_sequences_with_drafts_share_steps(
 
 
 @pytest.mark.parametrize("kv", ["f16", "f32"])
-@WAYS
+@pytest.mark.parametrize("way", [GREEDY, SAMPLED, FOND])
 def test_what_is_looked_up_changes_nothing_but_the_steps(way: dict[str, Any], kv: str, tiny_model: Path) -> None:
-    """A prompt in circles; random weights go on in circles too, without a penalty."""
     with desk_for(tiny_model, kv=kv) as desk:
         prompt = [3, 1, 4, 1, 5] * 8
         expected = ask_for(desk, prompt, max_tokens=100, **way)
         assert ask_for(desk, prompt, max_tokens=100, drafts=8, **way) == expected
-        if way is GREEDY:
-            assert counts(desk)["accepted"] > 30
+        if way is FOND:
+            assert counts(desk)["accepted"] > 50
 
 
 @TELLS
@@ -339,8 +339,3 @@ def test_progress_is_told_while_others_draft(tiny_model: Path) -> None:
         done = [one.done for one in desk.heard if isinstance(one, Prefilled) and one.request == "b"]
         assert done == sorted(done)
         assert done[-1] == len(PROMPT)
-
-
-def test_the_defaults_are_greedy() -> None:
-    """GREEDY above says nothing."""
-    assert Sampling().temperature == 0
