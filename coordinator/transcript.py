@@ -74,9 +74,10 @@ def _share(worker: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _acceptance(counts: Mapping[str, int]) -> dict[str, Any]:
-    """With the share of drafts that were right; None if there were none."""
-    drafted, accepted = counts.get("drafted", 0), counts.get("accepted", 0)
-    return {**counts, "acceptance": round(accepted / drafted, 4) if drafted else None}
+    """DraftCounts, and the share of drafts that were right; None if there were none."""
+    steps, drafted, accepted = (counts.get(key, 0) for key in ("steps", "drafted", "accepted"))
+    share = round(accepted / drafted, 4) if drafted else None
+    return {"steps": steps, "drafted": drafted, "accepted": accepted, "acceptance": share}
 
 
 def _per_second(tokens: int, microseconds: int) -> float | None:
