@@ -89,6 +89,12 @@ def test_the_best_chances_come_first() -> None:
     assert worth_drafting(chances, 3, 0, learnt(1.0, 0.001)) == [0, 0, 0]
 
 
+def test_half_the_time_is_worth_more_than_half_a_chance() -> None:
+    half = StepCost()  # a second row takes half as long as the first
+    assert worth_drafting([[0.49]], 1, 10, half) == [0]
+    assert worth_drafting([[0.51]], 1, 10, half) == [1]
+
+
 def test_where_a_row_costs_a_step_nothing_is_drafted() -> None:
     assert worth_drafting([[0.9, 0.8]], 1, 10, learnt(0.0, 1.0)) == [0]
     assert worth_drafting([[0.3]], 1, 10, StepCost()) == [0]
