@@ -37,9 +37,9 @@ class _Turn:
     chunk: Chunk
 
     @property
-    def drafts(self) -> Sequence[int]:
+    def drafts(self) -> list[int]:
         """The guesses among its ids."""
-        return self.chunk.ids[len(self.chunk.known) :]
+        return [int(token) for token in self.chunk.ids[len(self.chunk.known) :]]
 
     def without_drafts(self) -> _Turn:
         """Only what there would be if nothing had been guessed."""

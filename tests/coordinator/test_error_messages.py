@@ -84,6 +84,10 @@ COMMAND_LINES: Rows = {
         f"generate --max-tokens {'9' * 30} x",
         f"--max-tokens is {'9' * 30}, expected a whole number from 1 to 2147483647",
     ),
+    "65 drafts": (
+        "generate --drafts 65 x",
+        "--drafts is 65, expected a whole number from 0 to 64",
+    ),
     "65 workers": (
         "generate --workers 65 x",
         "--workers is 65, expected a whole number from 0 to 64",
