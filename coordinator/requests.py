@@ -75,7 +75,7 @@ class Request:
         self._prompt_at: float | None = None
         self._token_at = 0.0
         self._max_drafts = drafts
-        self._drafter = Drafter() if drafts else None
+        self._drafter = Drafter() if drafts else None  # None also once it is given up
         self.counts = DraftCounts()
         """What drafting came to so far."""
 
@@ -99,6 +99,10 @@ class Request:
         if self._drafter is None or not self.generated:
             return NO_DRAFT
         return self._drafter.guess(min(self._max_drafts, self._max_tokens - self.generated - 1))
+
+    def give_up_drafts(self) -> None:
+        """A step with drafts of it has failed: it goes on without, so that this costs time only once."""
+        self._drafter = None
 
     def chunk(self, rows: int, now: float, drafts: Sequence[int] = ()) -> Chunk:
         """Its next rows, and drafts of what follows its last id; logits are wanted of that one and of drafts."""

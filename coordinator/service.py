@@ -201,8 +201,10 @@ class Service:
         except _Abandoned:
             log.info("step %d was for cancelled requests only: ended early", self._engine.steps - 1)
         except ExpertmeshError as error:
-            if any(turn.drafts for turn in turns):
+            if drafting := [turn for turn in turns if turn.chunk.drafts]:  # which may be to blame: nobody fails by them
                 log.info("step %d failed, and is tried again without drafts: %s", self._engine.steps - 1, error)
+                for turn in drafting:
+                    turn.request.give_up_drafts()
                 self._compute([turn.without_drafts() for turn in turns])
             elif isinstance(error, RowError):
                 self._without(turns, error)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmark_page import heading, table
+from benchmark_page import GrowingTable, heading
 from clusters import LiveCluster, live_cluster
 from paired_figures import in_turn, spread
 
@@ -98,7 +98,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             settings = {"workers": workers, "coordinator_options": ["--threads", "2" if workers == 0 else "1"]}
             with live_cluster(options.model, Path(folder), **settings) as cluster:
-                print(table(columns, [measure(cluster, name, ids, options) for name, ids in prompts.items()]))
+                rows = GrowingTable(columns)
+                for name, ids in prompts.items():
+                    rows.add(measure(cluster, name, ids, options))
 
 
 def prompts_of(model: Path) -> dict[str, list[int]]:
