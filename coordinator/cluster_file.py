@@ -21,6 +21,7 @@ from coordinator.config import (
     is_device,
     work_endpoint,
 )
+from coordinator.drafts import MAX_DRAFTS
 from coordinator.toml_reader import Read, Reader, later, model_beside, one_of, only, shown, text, whole
 from protocol.endpoints import check_endpoint
 from protocol.vram import MAX_VRAM_GIB
@@ -117,6 +118,7 @@ COORDINATOR_KEYS: dict[str, Read] = {
     "threads": whole(1, MAX_THREADS),
     "kv": one_of("f16", "f32"),
     "chunk": whole(1, 512),
+    "drafts": whole(0, MAX_DRAFTS),
     "device": _device,
     "vram_gib": _vram_gib,
     "local_experts": only(True),

@@ -60,6 +60,8 @@ class CoordinatorConfig:
     """Type of the keys and values in the cache: "f16" or "f32"."""
     chunk: int | None = None
     """Prompt rows read in one step at most; None leaves it to the coordinator."""
+    drafts: int | None = None
+    """Tokens guessed by one step for a request at most, if that does not say; None leaves it to the coordinator."""
     device: str = "cpu"
     """Where the dense half is computed: "cpu", or "cuda:N"."""
     vram_gib: float | None = None

@@ -128,9 +128,7 @@ def rope_table(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """cos and sin times `magnitude`, each (rows, head_dim / 2)."""
 
-def rope(
-    x: NDArray[np.float32], cos: NDArray[np.float32], sin: NDArray[np.float32], pool: Pool | None = None
-) -> None:
+def rope(x: NDArray[np.float32], cos: NDArray[np.float32], sin: NDArray[np.float32], pool: Pool | None = None) -> None:
     """Rotate (rows, heads, head_dim) in place, NeoX pairing: column i with i + head_dim / 2."""
 
 class KvCache:

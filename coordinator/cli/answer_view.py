@@ -103,8 +103,11 @@ def _summary(report: dict[str, Any]) -> list[str]:
         f"local    {_entries(report['local_entries'])} computed by the coordinator",
         f"sha256   ids {report['sha256_ids'][:16]}, logits {report['sha256_logits'][:16]}",
     ]
+    if drafts := report["drafts"]["drafted"]:
+        accepted, steps = report["drafts"]["accepted"], report["drafts"]["steps"]
+        lines.insert(2, f"drafts   {accepted} of {drafts} accepted, {counted(steps, 'step')} after the first token")
     if report["device"] != "cpu":
-        lines.insert(3, f"device   {report['device']}, {_entries(report['device_entries'])} computed there")
+        lines.insert(-2, f"device   {report['device']}, {_entries(report['device_entries'])} computed there")
     return lines
 
 

@@ -14,6 +14,7 @@ from coordinator.cli.numbers import Whole
 from coordinator.cli.paths import CONFIG, MODEL, MODEL_HELP
 from coordinator.cli.prompt_files import read_prompt_file
 from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, default_threads
+from coordinator.drafts import MAX_DRAFTS
 from coordinator.interrupts import Interrupts
 from coordinator.launch_plan import kept_private, private_cluster
 from coordinator.probe import somebody_listens
@@ -56,6 +57,11 @@ DECIDED_BY_FILE = ("model", "workers", "threads", "kv", "chunk", "device", "vram
 @click.option("--repeat-penalty", default=1.0, show_default=True, help="Of recent tokens: over 0; 1 is none.")
 @click.option("--repeat-window", default=64, show_default=True, help="How many tokens are recent, from 0.")
 @click.option("--seed", default=0, show_default=True, help="From 0 to 2**63-1: same seed, same answer.")
+@click.option(
+    "--drafts",
+    type=Whole(0, MAX_DRAFTS),
+    help="Guess so many tokens a step at most, from what the text repeats; the answer is the same, 0 is off.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
 @click.option("--dry-run", is_flag=True, help="Check it all, print the processes that would be started, and stop.")
 @click.pass_obj
@@ -125,6 +131,7 @@ def _question(options: dict[str, Any], interrupts: Interrupts) -> Question:
         sampling=sampling,
         stop=options["stop"],
         ignore_eos=options["ignore_eos"],
+        drafts=options["drafts"],
     )
 
 
