@@ -1,9 +1,11 @@
-// Prints one digest per kernel for fixed pseudo-random inputs: equal digests on two processors mean equal bits.
+// Prints the names of the instruction sets that it can run or, given one of these, one digest per kernel for fixed
+// pseudo-random inputs: equal digests on two processors mean equal bits.
 #include <cstdio>
+#include <cstring>
 #include <vector>
 
 #include "../../native/src/blocks.h"
-#include "../../native/src/kernels.h"
+#include "../../native/src/runnable.h"
 
 namespace {
 
@@ -124,10 +126,7 @@ void attend(const Kernels &k) {
     print("attend_sum", sum), print("attend_softmax", softmax);
 }
 
-} // namespace
-
-int main() {
-    const Kernels &k = SCALAR_KERNELS;
+void print_digests(const Kernels &k) {
     tile<blocks::F32>("f32", k.f32, 512, {});
     tile<blocks::F16>("f16", k.f16, 512, {});
     tile<blocks::BF16>("bf16", k.bf16, 512, {});
@@ -170,4 +169,15 @@ int main() {
     std::vector<int64_t> fixed(n);
     for (int i = 0; i < n; i++) fixed[i] = exact::to_fixed(x[i]);
     print("fixed", fixed);
+}
+
+} // namespace
+
+int main(int count, char **names) {
+    for (const Kernels *k : runnable_kernels()) {
+        if (count == 1)
+            puts(k->name);
+        else if (!strcmp(names[1], k->name))
+            print_digests(*k);
+    }
 }
