@@ -10,9 +10,7 @@ inline Codes all_dwords(int32_t v) { return vdupq_n_s32(v); }
 inline Codes both(Codes a, Codes b) { return vandq_s32(a, b); }
 inline Codes either(Codes a, Codes b) { return vorrq_s32(a, b); }
 template <int N> inline Codes left(Codes v) { return vshlq_n_s32(v, N); }
-template <int N> inline Codes right(Codes v) {
-    return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(v), N));
-}
+template <int N> inline Codes right(Codes v) { return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(v), N)); }
 inline Codes plus32(Codes a, Codes b) { return vaddq_s32(a, b); }
 inline Codes less32(Codes a, Codes b) { return vsubq_s32(a, b); }
 inline Lanes to_floats(Codes v) { return vcvtq_f32_s32(v); }

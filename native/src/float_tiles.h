@@ -16,11 +16,12 @@ struct Sixteen {
 };
 
 // The sum of 16 lanes, after the columns beyond the last full 16 have been added to theirs.
-template <class Type> inline float join_lanes(const Sixteen &lanes, const uint8_t *w, const float *x, int from, int to) {
+template <class Type>
+inline float join_lanes(const Sixteen &lanes, const uint8_t *w, const float *x, int from, int to) {
     float lane[exact::LANES];
-    EM_UNROLL for (int p = 0; p < exact::LANES / WIDE; p++) store(lane + p * WIDE, lanes.part[p]);
+    for (int p = 0; p < exact::LANES / WIDE; p++) store(lane + p * WIDE, lanes.part[p]);
     for (int i = from; i < to; i++) lane[i - from] = exact::fused(Type::weight(w, i), x[i], lane[i - from]);
-    EM_UNROLL for (int width = exact::LANES / 2; width > 0; width /= 2)
+    for (int width = exact::LANES / 2; width > 0; width /= 2)
         for (int l = 0; l < width; l++) lane[l] = lane[l] + lane[l + width];
     return lane[0];
 }
@@ -38,15 +39,18 @@ void float_tile(const uint8_t *w, size_t stride, int rows, int columns, const Ac
             Sixteen sum[TOGETHER];
             for (int k = 0; k < TOGETHER; k++) {
                 row[k] = w + (size_t)(r0 + (k < count ? k : 0)) * stride;
-                EM_UNROLL for (int p = 0; p < PARTS; p++) sum[k].part[p] = all(0.0f);
+                for (int p = 0; p < PARTS; p++) sum[k].part[p] = all(0.0f);
             }
-            for (int i = 0; i < full; i += exact::LANES)
-                EM_UNROLL for (int p = 0; p < PARTS; p++) {
+            for (int i = 0; i < full; i += exact::LANES) {
+                for (int p = 0; p < PARTS; p++) {
                     int column = i + p * WIDE;
-                    Lanes with = load(x + column);
-                    EM_UNROLL for (int k = 0; k < TOGETHER; k++) sum[k].part[p] =
-                        fused(weights_at(Type{}, row[k] + (size_t)column * Type::BYTES), with, sum[k].part[p]);
+                    Lanes value = load(x + column);
+                    for (int k = 0; k < TOGETHER; k++) {
+                        Lanes weight = weights_at(Type{}, row[k] + (size_t)column * Type::BYTES);
+                        sum[k].part[p] = fused(weight, value, sum[k].part[p]);
+                    }
                 }
+            }
             for (int k = 0; k < count; k++)
                 out[a * TILE_ROWS + r0 + k] = join_lanes<Type>(sum[k], row[k], x, full, columns);
         }

@@ -38,7 +38,8 @@ inline uint8x16_t fifth_bits(const uint8_t *two) {
 
 // `bits` bits of each byte, from bit `from` on, moved to bit `to`.
 inline uint8x16_t bits_at(const uint8_t *p, int from, int bits, int to = 0) {
-    uint8x16_t field = vandq_u8(vshlq_u8(vld1q_u8(p), vdupq_n_s8((int8_t)-from)), vdupq_n_u8((uint8_t)((1 << bits) - 1)));
+    uint8x16_t field =
+        vandq_u8(vshlq_u8(vld1q_u8(p), vdupq_n_s8((int8_t)-from)), vdupq_n_u8((uint8_t)((1 << bits) - 1)));
     return vshlq_u8(field, vdupq_n_s8((int8_t)to));
 }
 

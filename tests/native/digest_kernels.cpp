@@ -35,7 +35,8 @@ class Activations {
           sums_(values_.size() / 32), codes_(values_.size() + 256), sums16_(values_.size() / 16 + 16) {
         Random random{5};
         for (auto &v : values_) v = extreme ? (random.real() < 0 ? -1.0f : 1.0f) : random.real();
-        SCALAR_KERNELS.quantise(values_.data(), rows * columns / 32 * 32, codes_.data(), scales_.data(), sums16_.data());
+        SCALAR_KERNELS.quantise(values_.data(), rows * columns / 32 * 32, codes_.data(), scales_.data(),
+                                sums16_.data());
         for (size_t s = 0; s < sums_.size(); s++) sums_[s] = (float)(sums16_[2 * s] + sums16_[2 * s + 1]);
     }
     std::vector<Act> acts() const {
