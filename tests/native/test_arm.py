@@ -22,7 +22,7 @@ FLAGS = [
     "-Wextra",
     "-Werror",
 ]
-WITHIN_S = 400
+WITHIN_S = 600
 """For one run of a compiler; a quarter of a minute if nobody else wants the processor."""
 ARM_COMPILER = shutil.which("aarch64-linux-gnu-g++")
 ARM_EMULATOR = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
@@ -76,13 +76,13 @@ def on_arm(tmp_path_factory: pytest.TempPathFactory) -> Run:
 NEON_FLAGS = ["-march=armv8.2-a+dotprod"]
 
 
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(2000)
 @pytest.mark.parametrize("isa", ["scalar", "neon"])
 def test_arm_gives_the_same_bits(isa: str, on_arm: Run, digests_here: list[str]) -> None:
     assert on_arm(isa) == digests_here
 
 
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(2000)
 def test_arm_without_dot_products_has_the_scalar_kernels(on_arm: Run, digests_here: list[str]) -> None:
     assert on_arm() == ["scalar", "neon"]
     assert on_arm(cpu="cortex-a53") == ["scalar"]
@@ -96,7 +96,7 @@ def test_the_build_compiles_neon_as_this_test_does() -> None:
 
 
 @pytest.mark.skipif(not ARM_COMPILER, reason="needs aarch64-linux-gnu-g++")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(700)
 @pytest.mark.parametrize(
     "source",
     [
