@@ -116,5 +116,14 @@ def test_sources_that_know_the_processor_compile_for_arm(source: str) -> None:
 
     assert ARM_COMPILER
     includes = [f"-I{nanobind.include_dir()}", f"-I{sysconfig.get_paths()['include']}"]
-    command = [ARM_COMPILER, "-std=c++20", "-DEXPERTMESH_NEON=1", "-fsyntax-only", "-Wall", "-Wextra", "-Werror"]
+    command = [
+        ARM_COMPILER,
+        "-std=c++20",
+        "-DEXPERTMESH_NEON=1",
+        "-fvisibility=hidden",
+        "-fsyntax-only",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+    ]
     subprocess.run([*command, *includes, str(SOURCES / source)], check=True, timeout=WITHIN_S)
