@@ -16,7 +16,7 @@ class EntryRangeError(ValueError):
     """A weighted expert output is not finite or reaches 2**22; args are (message, entry index)."""
 
 def isa() -> str:
-    """The instruction set in use: "scalar", "avx2", "avx512". EXPERTMESH_ISA forces one at import."""
+    """The instruction set in use: "scalar", "avx2", "avx512" or "neon". EXPERTMESH_ISA forces one at import."""
 
 def available_isas() -> list[str]:
     """What this machine can run, best last."""

@@ -72,3 +72,6 @@ extern const Kernels SCALAR_KERNELS;
 extern const Kernels AVX2_KERNELS;
 extern const Kernels AVX512_KERNELS;
 #endif
+#ifdef EXPERTMESH_NEON
+extern const Kernels NEON_KERNELS;
+#endif

@@ -6,7 +6,7 @@
 
 #include "attend_block.h"
 #include "block_types_x86.h"
-#include "float_tiles_x86.h"
+#include "float_tiles.h"
 #include "isa_common.h"
 #include "packed_tiles.h"
 
