@@ -107,6 +107,8 @@ constinit const Kernels NEON_KERNELS = {
     .silu_times = silu_times_all,
     .add = add_all,
     .norm_scale = norm_scale_all,
+    .weigh = weigh_all,
+    .add_fixed = add_fixed_all,
     .rotate = rotate_all,
     .attend_block = attend_block,
 };

@@ -170,6 +170,8 @@ void print_digests(const Kernels &k) {
     std::vector<int64_t> fixed(n);
     for (int i = 0; i < n; i++) fixed[i] = exact::to_fixed(x[i]);
     print("fixed", fixed);
+    k.weigh(x.data(), 0.37f, z.data(), n), print("weigh", z);
+    k.add_fixed(z.data(), fixed.data(), n), print("add_fixed", fixed);
 }
 
 } // namespace
