@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 
 import native
+from coordinator.choosing import choose
 from coordinator.dense import DenseModel
 from coordinator.engine import Chunk, Engine, TokenSequence
 from coordinator.local import LocalExperts
-from coordinator.sampling import Sampling, choose
+from coordinator.sampling import Sampling
 from expert_worker.bank import ExpertBank
 from protocol.messages import MAX_ROWS
 from protocol.model import Model
