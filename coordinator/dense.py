@@ -6,6 +6,7 @@ each row gives the bits that it would give alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from coordinator.kv import check_kv, no_room
 from coordinator.rope import rotation
 from coordinator.sums import LayerSums
 from coordinator.weights import mapped_weights
-from coordinator.window import Window
+from coordinator.window import Window, side_by_side
 from protocol.messages import F32, I32
 from protocol.model import Model
 
@@ -47,13 +48,28 @@ class DenseModel:
         except (MemoryError, ValueError) as error:
             raise no_room(positions, geometry, self._kv) from error
 
-    def begin(self, window: Window) -> Step:
-        """Embed the window's ids and look up their rotations."""
-        return Step(self, window, self._buffers.first(window.rows))
+    def begin(self, windows: Sequence[Window]) -> list[Step]:
+        """Embed the windows' ids and look up their rotations. Together they have `max_rows` rows at most."""
+        places = side_by_side(windows)
+        return [Step(self, window, self._buffers.part(*place)) for window, place in zip(windows, places, strict=True)]
+
+    def logits(self, rows: list[int]) -> F32:
+        """Head of the rows named, a new array (len(rows), vocabulary). NonFiniteError(index into `rows`)."""
+        weights = self.weights
+        logits = np.empty((len(rows), self.geometry.vocabulary), np.float32)
+        if not rows:
+            return logits
+        normed: F32 = self._buffers.x[rows]
+        native.rms_norm(normed, weights.output_norm, self.geometry.norm_eps, normed)
+        native.matmul(self.pool, weights.head, 0, native.Rows(normed), logits)
+        finite = np.isfinite(logits).all(axis=1)
+        if not finite.all():
+            raise native.NonFiniteError("a logit is NaN or infinite", int(finite.argmin()))
+        return logits
 
 
 class Step:
-    """One step on the CPU (a `DenseStep`)."""
+    """One window on the CPU (a `DenseStep`)."""
 
     def __init__(self, model: DenseModel, window: Window, buffers: Activations[NDArray[Any]]) -> None:
         """`buffers` are cut to the window's rows."""
@@ -79,8 +95,8 @@ class Step:
         for heads, norm in ((buffers.query, weights.query_norm), (buffers.key, weights.key_norm)):
             native.rms_norm(heads, norm, eps, heads)
             native.rope(heads, self._cos, self._sin)
-        for cache, (chunk, part) in zip(self._caches, window.parts(), strict=True):
-            cache.store(layer, chunk.sequence.position, buffers.key[part], buffers.value[part])
+        for cache, (_, part) in zip(self._caches, window.parts(), strict=True):
+            cache.store(layer, int(window.row_position[part.start]), buffers.key[part], buffers.value[part])
         native.attention(
             self._pool, layer, buffers.query, self._caches, window.row_chunk, window.row_position, buffers.attended
         )
@@ -116,19 +132,6 @@ class Step:
             reason = "the feed-forward network's output is not finite or 2**22 or more"
             raise native.NonFiniteError(reason, error.args[1]) from None
         native.add_rows(self.buffers.x, out)
-
-    def logits(self, rows: list[int]) -> F32:
-        """Head of the rows named, a new array (len(rows), vocabulary). NonFiniteError(index into `rows`)."""
-        if not rows:
-            return np.empty((0, self._geometry.vocabulary), np.float32)
-        normed = self.buffers.x[rows]
-        native.rms_norm(normed, self._weights.output_norm, self._geometry.norm_eps, normed)
-        logits = np.empty((len(rows), self._geometry.vocabulary), np.float32)
-        self._multiply(self._weights.head, native.Rows(normed), logits)
-        finite = np.isfinite(logits).all(axis=1)
-        if not finite.all():
-            raise native.NonFiniteError("a logit is NaN or infinite", int(finite.argmin()))
-        return logits
 
     def _ffn_input(self, layer: int) -> native.Rows:
         buffers = self.buffers

@@ -1,0 +1,61 @@
+"""A window in two halves: while others compute the experts of one, the dense half of the other is computed here.
+
+Pure: which windows that pays for, and where they are cut. No bit depends on it, for no row's bits depend on what else
+is in its window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from coordinator.window import Window
+
+WHEN = ("auto", "always", "never")
+"""What can be said about when windows are cut."""
+
+TILE = 8
+"""Rows that kernels take together: a prompt's chunk is cut at a multiple of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halves:
+    """When a window is computed in two halves."""
+
+    when: Literal["auto", "always", "never"] = "auto"
+    """"auto": where it pays. "always" needs somebody else who computes, too, and a second row."""
+    host: str = ""
+    """What this host is called. Whoever computes on it takes from the same processors and memory."""
+    rows: int = 32
+    """"auto": windows of fewer rows stay whole, for each half reads what weights its rows need (docs/results.md)."""
+
+    def least_rows(self, hosts: Iterable[str]) -> int | None:
+        """Rows from which on windows are cut, None if never, while others compute on these hosts."""
+        others = set(hosts)
+        if self.when == "never" or not others:
+            return None
+        if self.when == "always":
+            return 2
+        return None if others == {self.host} else self.rows
+
+
+def halves_of(window: Window, least_rows: int | None) -> list[Window]:
+    """The window, whole or in two, in the order of its rows."""
+    if least_rows is None or window.rows < max(2, least_rows):
+        return [window]
+    cut = cut_of(window.bounds)
+    return [window.between(0, cut), window.between(cut, window.rows)]
+
+
+def cut_of(bounds: Sequence[int]) -> int:
+    """The first row of the second half, of 2 rows or more in chunks with these bounds.
+
+    Between two chunks, if no half then has more than five eighths of the rows; else in the middle, within a chunk.
+    """
+    rows = bounds[-1]
+    between = min(bounds[1:-1], key=lambda bound: abs(2 * bound - rows), default=0)
+    if 4 * abs(2 * between - rows) <= rows:
+        return between
+    middle = rows // 2
+    return middle if middle < 2 * TILE else middle // TILE * TILE
