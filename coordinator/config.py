@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.cores import usable_cores
+from coordinator.halves import When
 from coordinator.toml_reader import Read, Reader, later, model_beside, one_of, only, shown, text, whole
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
@@ -63,6 +64,8 @@ class CoordinatorConfig:
     """Type of the keys and values in the cache: "f16" or "f32"."""
     chunk: int | None = None
     """Prompt rows read in one step at most; None leaves it to the coordinator."""
+    halves: When = "auto"
+    """When a step is computed in two halves, so that workers compute while the coordinator does."""
     device: str = "cpu"
     """Where the dense half is computed: "cpu", or "cuda:N"."""
     vram_gib: float | None = None
@@ -197,11 +200,20 @@ def _vram_gib(value: Any) -> float | None:
     return float(value)
 
 
+def _halves(value: Any) -> When:
+    if type(value) is bool:
+        return "on" if value else "off"
+    if value != "auto":
+        raise ValueError(f'"auto", true or false is expected, found {shown(value)}')
+    return "auto"
+
+
 COORDINATOR_KEYS: dict[str, Read] = {
     "listen": _local_endpoint,
     "threads": whole(1, MAX_THREADS),
     "kv": one_of("f16", "f32"),
     "chunk": whole(1, 512),
+    "halves": _halves,
     "device": _device,
     "vram_gib": _vram_gib,
     "local_experts": only(True),

@@ -37,7 +37,7 @@ class DenseModel:
         self.pool = pool
         self.weights = mapped_weights(model)
         self.rotation = rotation(model.geometry.rotary, model.geometry.head_dim)
-        self._buffers = Activations.of(model.geometry, max_rows, np.empty)
+        self._buffers: Activations[NDArray[Any]] = Activations.of(model.geometry, max_rows, np.empty)
         self._kv = kv
 
     def new_cache(self, positions: int) -> native.KvCache:
@@ -59,7 +59,7 @@ class DenseModel:
         logits = np.empty((len(rows), self.geometry.vocabulary), np.float32)
         if not rows:
             return logits
-        normed: F32 = self._buffers.x[rows]
+        normed = self._buffers.x[rows]
         native.rms_norm(normed, weights.output_norm, self.geometry.norm_eps, normed)
         native.matmul(self.pool, weights.head, 0, native.Rows(normed), logits)
         finite = np.isfinite(logits).all(axis=1)

@@ -278,7 +278,7 @@ class MeshExperts:
     # --- gathering --------------------------------------------------------------------------------------------
 
     def _gather(self, work: _Layer) -> None:
-        """Compute what is left to this process, at first or because it is late or lost, and take answers as they come."""
+        """Compute what is left to this process, at first or because it is late or lost; take answers as they come."""
         while work.local or work.awaited:
             while work.local:
                 self._compute(work, work.local.popleft())

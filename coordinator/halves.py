@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from coordinator.window import Window
+if TYPE_CHECKING:  # the command line's configuration needs `When` only
+    from coordinator.window import Window
 
-WHEN = ("auto", "always", "never")
+When = Literal["auto", "on", "off"]
 """What can be said about when windows are cut."""
 
 TILE = 8
@@ -23,8 +24,8 @@ TILE = 8
 class Halves:
     """When a window is computed in two halves."""
 
-    when: Literal["auto", "always", "never"] = "auto"
-    """"auto": where it pays. "always" needs somebody else who computes, too, and a second row."""
+    when: When = "auto"
+    """"auto": where it pays. "on": wherever somebody else computes, and there is a second row."""
     host: str = ""
     """What this host is called. Whoever computes on it takes from the same processors and memory."""
     rows: int = 32
@@ -33,9 +34,9 @@ class Halves:
     def least_rows(self, hosts: Iterable[str]) -> int | None:
         """Rows from which on windows are cut, None if never, while others compute on these hosts."""
         others = set(hosts)
-        if self.when == "never" or not others:
+        if self.when == "off" or not others:
             return None
-        if self.when == "always":
+        if self.when == "on":
             return 2
         return None if others == {self.host} else self.rows
 

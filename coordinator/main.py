@@ -21,11 +21,13 @@ import gc
 import logging
 import secrets
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import get_args
 
 from coordinator.cluster import Cluster
 from coordinator.config import DEVICES, MAX_ALL_WORKERS, is_device, work_endpoint
@@ -33,6 +35,7 @@ from coordinator.deadlines import CallLimits
 from coordinator.devices import Devices, opened
 from coordinator.dispatch import MeshExperts
 from coordinator.engine import Engine
+from coordinator.halves import Halves, When
 from coordinator.hello import Terms
 from coordinator.kv import KV_TYPES
 from coordinator.members import Members
@@ -92,6 +95,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="experts in that device's memory: auto (default) or a number",
     )
     add("--chunk", type=_number(int, 1, MAX_ROWS), default=256, help="rows of one step at most")
+    add("--halves", choices=get_args(When), default="auto", help="when a step is computed in two halves")
     add("--parent", type=int, help="process that this one must not outlive")
     add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
     add("--call-floor-ms", type=_number(int, 1, 10**6), default=1000, help="no call's deadline is shorter")
@@ -151,7 +155,8 @@ def _run(options: argparse.Namespace) -> None:
         )
         _stop_on_signals(cluster)
         bank = stack.enter_context(ExpertBank(model, pool))
-        experts = MeshExperts(cluster, bank, model.layout, devices.slots)
+        halves = Halves(when=options.halves, host=socket.gethostname())
+        experts = MeshExperts(cluster, bank, model.layout, devices.slots, halves)
         engine = Engine(model, experts, devices.dense)
         stack.callback(engine.close)
         service = Service(cluster, engine, experts, chunk=options.chunk, threads=options.threads, device=devices.name)
