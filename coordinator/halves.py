@@ -7,7 +7,7 @@ is in its window.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:  # the command line's configuration needs `When` only
@@ -28,8 +28,11 @@ class Halves:
     """"auto": where it pays. "on": wherever somebody else computes, and there is a second row."""
     host: str = ""
     """What this host is called. Whoever computes on it takes from the same processors and memory."""
-    rows: int = 32
-    """"auto": windows of fewer rows stay whole, for each half reads what weights its rows need (docs/results.md)."""
+    rows_here: int | None = 64
+    """"auto", while all compute on this host: windows of fewer rows stay whole, for each half reads the weights that
+    its rows need (docs/results.md has what that costs). None: all do."""
+    rows_away: int | None = 8
+    """"auto", while somebody computes on another host: the same."""
 
     def least_rows(self, hosts: Iterable[str]) -> int | None:
         """Rows from which on windows are cut, None if never, while others compute on these hosts."""
@@ -38,7 +41,12 @@ class Halves:
             return None
         if self.when == "on":
             return 2
-        return None if others == {self.host} else self.rows
+        return self.rows_here if others == {self.host} else self.rows_away
+
+    def for_device(self, name: str) -> Halves:
+        """The same for a coordinator with this device. With a GPU "auto" is "off": its dense half is short, and what
+        halves cost there has not been measured."""
+        return self if name == "cpu" else replace(self, rows_here=None, rows_away=None)
 
 
 def halves_of(window: Window, least_rows: int | None) -> list[Window]:

@@ -20,7 +20,7 @@ from small_models import MODELS, TEXT
 
 from coordinator.dense_half import Rows, host_rows
 from coordinator.engine import Chunk, Engine, ExpertRunner, RowError
-from coordinator.halves import Halves, cut_of
+from coordinator.halves import Halves, When, cut_of
 from coordinator.sums import LayerSums
 from native import cuda
 from protocol.errors import RequestError
@@ -110,18 +110,22 @@ def test_no_half_has_much_more_than_the_other(chunks: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("when", "hosts", "rows"),
+    ("when", "device", "hosts", "rows"),
     [
-        ("auto", [], None),
-        ("auto", ["here", "here"], None),
-        ("auto", ["here", "there"], 32),
-        ("on", [], None),
-        ("on", ["here"], 2),
-        ("off", ["there"], None),
+        ("auto", "cpu", [], None),
+        ("auto", "cpu", ["here", "here"], 60),
+        ("auto", "cpu", ["here", "there"], 6),
+        ("auto", "cuda:0", ["here", "there"], None),
+        ("on", "cpu", [], None),
+        ("on", "cuda:0", ["here"], 2),
+        ("off", "cpu", ["there"], None),
     ],
 )
-def test_windows_are_cut_only_if_somebody_else_computes(when: str, hosts: list[str], rows: int | None) -> None:
-    assert Halves(when=when, host="here", rows=32).least_rows(hosts) == rows  # type: ignore[arg-type]
+def test_windows_are_cut_only_if_somebody_else_computes(
+    when: When, device: str, hosts: list[str], rows: int | None
+) -> None:
+    halves = Halves(when=when, host="here", rows_here=60, rows_away=6)
+    assert halves.for_device(device).least_rows(hosts) == rows
 
 
 # --- the same bits ------------------------------------------------------------------------------------------------
