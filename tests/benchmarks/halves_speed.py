@@ -1,8 +1,9 @@
 """Steps of a coordinator and workers, windows whole and in halves in turns: decoding of several sequences, and prompts.
 
 With --delay-ms and --mbit, workers are behind a relay that holds everything back for so long, each way, as a network
-does. The coordinator is in this process, so that two steps that are compared follow each other immediately. Processor
-time is that of the coordinator and the workers: what halves cost where nothing is left to overlap.
+does; with --own-processors they do not take from this machine's. The coordinator is in this process, so that two steps
+that are compared follow each other immediately. Processor time is that of the coordinator and the workers: what halves
+cost where nothing is left to overlap.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from protocol.model import Model
 from protocol.stock import Stock
 from protocol.wire import Bound, longest_work_frame, wait
 
+UNTIMED = 2
+"""Pairs that come before: they fault pages in."""
 CONTEXT = 64
 """Positions before the first decoded token."""
 GEOMETRY: dict[str, Any] = {**PRESETS["bench-mid"], "layers": 4}
@@ -97,7 +100,8 @@ class Coordinator:
         for number in range(options.workers):
             arguments = ["--connect", f"tcp://127.0.0.1:{far}", "--model", str(options.model), "--name", f"w-{number}"]
             arguments += ["--threads", str(options.worker_threads)]
-            worker = RealProcess(f"w-{number}", "expert_worker.main", arguments, folder / f"w-{number}.log", {})
+            module = "pretending_worker" if options.own_processors else "expert_worker.main"
+            worker = RealProcess(f"w-{number}", module, arguments, folder / f"w-{number}.log", {})
             stack.callback(worker.kill)
             self._pids.append(worker.pid)
         while not members.ready:
@@ -141,7 +145,7 @@ def coordinator(options: argparse.Namespace, folder: Path) -> Iterator[Coordinat
 def pairs(mesh: Coordinator, sequences: int, rows: int, context: int, count: int) -> tuple[list[Took], list[Took]]:
     """Steps that give each of `sequences` so many rows: whole, and in halves, in pairs."""
     rng = np.random.default_rng(sequences * 1000 + rows)
-    vocabulary, capacity = mesh.engine._geometry.vocabulary, context + rows * 2 * (count + 1)
+    vocabulary, capacity = mesh.engine._geometry.vocabulary, context + rows * 2 * (count + UNTIMED)
     found: dict[When, list[Took]] = {"off": [], "on": []}
     going = [mesh.engine.new_sequence(np.zeros(1, np.int32), capacity - 1) for _ in range(sequences)]
 
@@ -152,12 +156,12 @@ def pairs(mesh: Coordinator, sequences: int, rows: int, context: int, count: int
         for one in going:
             ids = rng.integers(0, vocabulary, context).astype(np.int32)
             mesh.timed([Chunk(sequence=one, ids=ids, logits="none")], "off")
-    for number in range(count + 1):
+    for number in range(-UNTIMED, count):
         ids = rng.integers(0, vocabulary, (sequences, rows)).astype(np.int32)
         order: tuple[When, When] = ("off", "on") if number % 2 else ("on", "off")
         for when in order:
             took = mesh.timed(chunks(ids), when)
-            if number:  # the first pair faults pages in
+            if number >= 0:
                 found[when].append(took)
     return found["off"], found["on"]
 
@@ -170,6 +174,7 @@ def main() -> None:
     parser.add_argument("--worker-threads", type=int, default=1)
     parser.add_argument("--delay-ms", type=float, default=0.0)
     parser.add_argument("--mbit", type=float, default=0.0)
+    parser.add_argument("--own-processors", action="store_true", help="workers sleep for as long as they would compute")
     parser.add_argument("--sequences", type=int, nargs="*", default=[2, 4, 8, 16])
     parser.add_argument("--chunks", type=int, nargs="*", default=[64, 128, 256, 512])
     parser.add_argument("--pairs", type=int, default=10)
