@@ -7,17 +7,21 @@ is in its window.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:  # the command line's configuration needs `When` only
     from coordinator.window import Window
+    from protocol.geometry import Geometry
 
 When = Literal["auto", "on", "off"]
 """What can be said about when windows are cut."""
 
 TILE = 8
 """Rows that kernels take together: a prompt's chunk is cut at a multiple of it."""
+
+ROWS_AWAY = 8
+"""Rows from which on halves were measured to pay while processors elsewhere have nothing else to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +32,23 @@ class Halves:
     """"auto": where it pays. "on": wherever somebody else computes, and there is a second row."""
     host: str = ""
     """What this host is called. Whoever computes on it takes from the same processors and memory."""
-    rows_here: int | None = 64
+    rows_here: int | None = None
     """"auto", while all compute on this host: windows of fewer rows stay whole, for each half reads the weights that
     its rows need (docs/results.md has what that costs). None: all do."""
-    rows_away: int | None = 8
+    rows_away: int | None = ROWS_AWAY
     """"auto", while somebody computes on another host: the same."""
+
+    @classmethod
+    def of(cls, when: When, host: str, device: str, geometry: Geometry) -> Halves:
+        """For a coordinator with this device.
+
+        On one host each half must have a tile of rows for every expert, on the average, for then it costs the
+        processors nothing. With a GPU "auto" is "off": the dense half is short there, and what halves cost has not been
+        measured.
+        """
+        if device != "cpu":
+            return cls(when=when, host=host, rows_here=None, rows_away=None)
+        return cls(when=when, host=host, rows_here=-(-2 * TILE * geometry.experts // max(1, geometry.experts_used)))
 
     def least_rows(self, hosts: Iterable[str]) -> int | None:
         """Rows from which on windows are cut, None if never, while others compute on these hosts."""
@@ -42,11 +58,6 @@ class Halves:
         if self.when == "on":
             return 2
         return self.rows_here if others == {self.host} else self.rows_away
-
-    def for_device(self, name: str) -> Halves:
-        """The same for a coordinator with this device. With a GPU "auto" is "off": its dense half is short, and what
-        halves cost there has not been measured."""
-        return self if name == "cpu" else replace(self, rows_here=None, rows_away=None)
 
 
 def halves_of(window: Window, least_rows: int | None) -> list[Window]:

@@ -155,7 +155,7 @@ def _run(options: argparse.Namespace) -> None:
         )
         _stop_on_signals(cluster)
         bank = stack.enter_context(ExpertBank(model, pool))
-        halves = Halves(when=options.halves, host=socket.gethostname()).for_device(options.device)
+        halves = Halves.of(options.halves, socket.gethostname(), options.device, model.geometry)
         experts = MeshExperts(cluster, bank, model.layout, devices.slots, halves)
         engine = Engine(model, experts, devices.dense)
         stack.callback(engine.close)

@@ -26,6 +26,7 @@ from native import cuda
 from protocol.errors import RequestError
 from protocol.gguf import GgufFile
 from protocol.messages import F32, I32
+from protocol.model import Model
 
 
 class InHalves(PassingExperts):
@@ -113,8 +114,8 @@ def test_no_half_has_much_more_than_the_other(chunks: list[int]) -> None:
     ("when", "device", "hosts", "rows"),
     [
         ("auto", "cpu", [], None),
-        ("auto", "cpu", ["here", "here"], 60),
-        ("auto", "cpu", ["here", "there"], 6),
+        ("auto", "cpu", ["here", "here"], 32),  # 6 experts of which 3 are used: 8 rows for each in each half
+        ("auto", "cpu", ["here", "there"], 8),
         ("auto", "cuda:0", ["here", "there"], None),
         ("on", "cpu", [], None),
         ("on", "cuda:0", ["here"], 2),
@@ -122,10 +123,11 @@ def test_no_half_has_much_more_than_the_other(chunks: list[int]) -> None:
     ],
 )
 def test_windows_are_cut_only_if_somebody_else_computes(
-    when: When, device: str, hosts: list[str], rows: int | None
+    small_model: Callable[[str], Path], when: When, device: str, hosts: list[str], rows: int | None
 ) -> None:
-    halves = Halves(when=when, host="here", rows_here=60, rows_away=6)
-    assert halves.for_device(device).least_rows(hosts) == rows
+    with Model.open(small_model("q8_0")) as model:
+        halves = Halves.of(when, "here", device, model.geometry)
+    assert halves.least_rows(hosts) == rows
 
 
 # --- the same bits ------------------------------------------------------------------------------------------------
