@@ -41,6 +41,6 @@ class Activations(Generic[Array]):
             sums=empty((rows, geometry.width), np.int64),
         )
 
-    def first(self, rows: int) -> Activations[Array]:
-        """The same buffers, cut to `rows` rows."""
-        return Activations(**{each.name: getattr(self, each.name)[:rows] for each in fields(self)})
+    def part(self, first: int, end: int) -> Activations[Array]:
+        """The same buffers, cut to the rows from `first` up to, not including, `end`."""
+        return Activations(**{each.name: getattr(self, each.name)[first:end] for each in fields(self)})

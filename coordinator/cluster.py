@@ -104,7 +104,7 @@ class Cluster:
         self._limits = limits
         self._clock = clock
         self._seats: dict[int, Seat] = {}
-        self._latest = (-1, -1)  # (step, layer) of the newest call
+        self._latest = (-1, -1)  # (step, layer) of the newest call, the greatest
         self._waited_at = self._tick_at = self._probe_at = 0.0
         self._owner = members.active.owner
         self._owner_of = (members.active, frozenset[int]())
@@ -121,11 +121,15 @@ class Cluster:
 
     # --- taking in --------------------------------------------------------------------------------------------
 
-    def attend(self, at_most_every_s: float = 0.0) -> None:
-        """Between calls: take in what has come on both sockets, and let time pass. Never waits."""
-        if self._clock() - self._waited_at >= at_most_every_s and self.wait(0):
+    def attend(self) -> None:
+        """Between steps: take in what has come on both sockets, and let time pass. Never waits."""
+        if self.heard(0.0):
             for _ in self.answers():
-                raise AssertionError("no answer is awaited between calls")
+                raise AssertionError("no answer is awaited between steps")
+
+    def heard(self, at_most_every_s: float) -> bool:
+        """Take in what has come on control; True if there is something on work. Never waits."""
+        return self._clock() - self._waited_at >= at_most_every_s and self.wait(0)
 
     def wait(self, timeout_s: float) -> bool:
         """Return when something has come on either socket, or after TICK_S, and let time pass.
@@ -181,7 +185,7 @@ class Cluster:
     def _compare_with_line(self, peer: bytes, beat: Beat) -> None:
         member = self.members.of_control(peer)
         seat = None if member is None else self._seats.get(member.serial)
-        if seat is not None and seat.line.beat(beat.step, beat.layer):
+        if seat is not None and seat.line.beat(beat.step, beat.layer, self._clock()):
             log.warning("an answer of worker %s was lost on the way", seat.member.name)
 
     def _judge(self, peer: bytes, message: Message) -> tuple[Seat, Sums | WorkFailed] | None:
@@ -249,17 +253,17 @@ class Cluster:
             self._follow(self.members.unroutable(work))
             return False
         seat.line.begin(message.step, message.layer, part, self._clock(), limit_s)
-        self._latest = (message.step, message.layer)
+        self._latest = max(self._latest, (message.step, message.layer))
         return True
 
     def close_call(self, seat: Seat, message: Sums | WorkFailed) -> None:
-        """Its answer has come, whatever it is worth: the seat is free."""
-        seat.line.answered(self._clock(), message.busy_us * 1e-6 if isinstance(message, Sums) else None)
+        """Its answer has come, whatever it is worth."""
+        busy_s = message.busy_us * 1e-6 if isinstance(message, Sums) else None
+        seat.line.answered(message.step, self._clock(), busy_s)
 
-    def time_left(self, seat: Seat) -> float:
-        """Seconds until the deadline of the call on a seat; 0 if it is past, given up, or there is none."""
-        line = seat.line
-        return 0.0 if line.call is None or line.suspect else max(0.0, line.call.deadline_at - self._clock())
+    def time_left(self, seat: Seat, step: int) -> float:
+        """Seconds until the deadline of a step's call on a seat; 0 if it is past, given up, or there is none."""
+        return seat.line.time_left(step, self._clock())
 
     def credit(self, seat: Seat, entries: int, reply: Sums) -> None:
         """Count a good answer."""

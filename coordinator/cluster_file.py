@@ -22,6 +22,7 @@ from coordinator.config import (
     work_endpoint,
 )
 from coordinator.drafts import MAX_DRAFTS
+from coordinator.halves import When
 from coordinator.toml_reader import Read, Reader, later, model_beside, one_of, only, shown, text, whole
 from protocol.endpoints import check_endpoint
 from protocol.vram import MAX_VRAM_GIB
@@ -105,6 +106,14 @@ def _device(value: Any) -> str:
     return value
 
 
+def _halves(value: Any) -> When:
+    if type(value) is bool:
+        return "on" if value else "off"
+    if value != "auto":
+        raise ValueError(f'"auto", true or false is expected, found {shown(value)}')
+    return "auto"
+
+
 def _vram_gib(value: Any) -> float | None:
     if value == "auto":
         return None
@@ -119,6 +128,7 @@ COORDINATOR_KEYS: dict[str, Read] = {
     "kv": one_of("f16", "f32"),
     "chunk": whole(1, 512),
     "drafts": whole(0, MAX_DRAFTS),
+    "halves": _halves,
     "device": _device,
     "vram_gib": _vram_gib,
     "local_experts": only(True),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coordinator.cores import usable_cores
+from coordinator.halves import When
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
 
@@ -62,6 +63,8 @@ class CoordinatorConfig:
     """Prompt rows read in one step at most; None leaves it to the coordinator."""
     drafts: int | None = None
     """Tokens guessed by one step for a request at most, if that does not say; None leaves it to the coordinator."""
+    halves: When = "auto"
+    """When a step is computed in two halves, so that workers compute while the coordinator does."""
     device: str = "cpu"
     """Where the dense half is computed: "cpu", or "cuda:N"."""
     vram_gib: float | None = None

@@ -50,8 +50,13 @@ class AttentionMemory:
 class CudaWindow:
     """Where the rows of a window stand, in which caches."""
 
-    def __init__(self, device: cuda.Device, window: Window, memory: AttentionMemory, *, recorded: bool) -> None:
-        """`recorded`: launches for this window are to be like those for others, if they nearly are."""
+    def __init__(
+        self, device: cuda.Device, window: Window, memory: AttentionMemory, first: int, *, recorded: bool
+    ) -> None:
+        """`first` is the window's first row among those that are begun together.
+
+        `recorded`: launches for this window are to be like those for others, if they nearly are.
+        """
         caches = [_cuda(chunk.sequence.cache) for chunk in window.chunks]
         self._device, self._kv, self._geometry = device, caches[0].kv, caches[0].geometry
         self._memory = memory
@@ -62,11 +67,12 @@ class CudaWindow:
         position, blocks = numbers[1:].view(np.int32).reshape(2, rows)
         position[:] = window.row_position
         blocks[:] = np.array([cache.blocks for cache in caches], np.int32)[window.row_chunk]
-        self._address = memory.numbers[:rows]
-        halves = memory.numbers[rows : 2 * rows].view(np.int32)
+        on_device = memory.numbers[2 * first : 2 * (first + rows)]
+        self._address = on_device[:rows]
+        halves = on_device[rows:].view(np.int32)
         self.position = halves[:rows]  # (rows,) i32
         self._capacity = halves[rows:]  # (rows,) i32, in blocks
-        device.upload(numbers.reshape(-1), memory.numbers[: 2 * rows])
+        device.upload(numbers.reshape(-1), on_device)
         self._few = recorded
         needed = int(window.row_position.max()) // BLOCK + 1
         self.blocks = _rounded(needed) if recorded else needed

@@ -1,4 +1,4 @@
-"""How long a worker may take for a call, learnt from how long its calls take; and the one call it may have.
+"""How long a worker may take for a call, learnt from how long its calls take; and the calls that it has.
 
 Pure: readings of a monotonic clock are passed in. Deadlines drive failover, because a lost peer is not reported by the
 transport: a call that is not answered in time is computed elsewhere, which cannot change the answer, only its time.
@@ -73,79 +73,123 @@ class Latency:
         return min(max(limits.slack * expected, limits.floor_s), limits.ceiling_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+MAX_CALLS = 2
+"""Calls that a worker may have at once: one for each half of a window."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class Call:
     """One RunExperts under way."""
 
     step: int
     layer: int
     part: Part
-    sent_at: float
-    deadline_at: float
+    limit_s: float
+    """How long it may take once the one before it is done."""
+    since: float
+    """When it was sent, or when the one before it was answered."""
+
+    @property
+    def deadline_at(self) -> float:
+        """When its worker is late, if no other call lies before it."""
+        return self.since + self.limit_s
 
 
 class Line:
-    """One worker's line: free, one call awaited, or suspect: one call given up whose answer is still to come.
+    """One worker's line: the calls that it has not answered, in the order in which it answers them.
 
-    A suspect worker gets no more work, so calls never pile up before a worker that is frozen or slow.
+    It is suspect when these were given up, while their answers are still to come. A suspect worker gets no more work,
+    so calls never pile up before a worker that is frozen or slow.
     """
 
-    __slots__ = ("_finished_beats", "call", "latency", "suspect")
+    __slots__ = ("_calls", "_finished", "latency", "suspect")
 
     def __init__(self, limits: CallLimits) -> None:
         self.latency = Latency(limits)
-        self.call: Call | None = None
-        """The call whose answer has not come."""
         self.suspect = False
-        """That call was given up."""
-        self._finished_beats = 0
+        """Its calls were given up."""
+        self._calls: list[Call] = []
+        self._finished: Call | None = None  # of a suspect: what a beat says is done
 
     @property
     def free(self) -> bool:
         """It may be given a call."""
-        return self.call is None
+        return not self.suspect and len(self._calls) < MAX_CALLS
 
     def begin(self, step: int, layer: int, part: Part, now: float, limit_s: float | None = None) -> Call:
         """Put a call on a free line; its limit is what is known of its worker's latency, unless it is given."""
-        if self.call is not None:
-            raise ValueError(f"one call at a time: step {self.call.step}, layer {self.call.layer} is not answered")
+        if not self.free:
+            waiting = ", ".join(f"step {call.step}, layer {call.layer}" for call in self._calls)
+            raise ValueError(
+                f"{MAX_CALLS} calls at a time, and none while others are given up: not answered: {waiting}"
+            )
         if limit_s is None:
             limit_s = self.latency.limit_s(len(part))
-        self.call = Call(step=step, layer=layer, part=part, sent_at=now, deadline_at=now + limit_s)
-        self._finished_beats = 0
-        return self.call
+        call = Call(step=step, layer=layer, part=part, limit_s=limit_s, since=now)
+        self._calls.append(call)
+        return call
 
-    def give_up(self) -> None:
-        """The call's part is computed elsewhere; its answer, when it comes, is late."""
-        self.suspect = self.call is not None
+    def give_up(self, step: int | None = None) -> None:
+        """A step's call is not waited for any more, if it is there, nor are the others: what comes will be late."""
+        if step is None or self._index(step) is not None:
+            self.suspect = bool(self._calls)
+
+    def time_left(self, step: int, now: float) -> float:
+        """Seconds until the deadline of a step's call; 0 if it is past, given up, or there is none.
+
+        A call waits for those before it, whose deadlines are to be waited for first.
+        """
+        at = self._index(step)
+        if at is None or self.suspect:
+            return 0.0
+        first, *others = self._calls[: at + 1]
+        return max(0.0, first.deadline_at - now) + sum(call.limit_s for call in others)
 
     def answers(self, step: int, layer: int, attempt: int) -> bool:
-        """Whether a reply with these numbers is the one that is still to come."""
-        call = self.call
-        return call is not None and (call.step, call.layer, call.part.attempt) == (step, layer, attempt)
+        """Whether a reply with these numbers is one that is still to come."""
+        at = self._index(step)
+        return at is not None and (self._calls[at].layer, self._calls[at].part.attempt) == (layer, attempt)
 
-    def answered(self, now: float, busy_s: float | None) -> None:
-        """The answer came, in time or late; the line is free. busy_s is None if it says nothing about its duration.
+    def answered(self, step: int, now: float, busy_s: float | None) -> None:
+        """The answer of a step's call came, in time or late. busy_s is None if it says nothing about its duration.
 
         A late answer counts as having taken its whole limit: a worker that is slower than believed gets longer limits
-        call by call, while one that was frozen for a minute does not get minutes from then on.
+        call by call, while one that was frozen for a minute does not get minutes from then on. Answers come in order,
+        so those to earlier calls, if there are any, were lost.
         """
-        call = self.call
-        if call is not None and busy_s is not None:
-            elapsed_s = min(now, call.deadline_at) - call.sent_at
+        at = self._index(step)
+        if at is None:
+            return
+        call = self._calls[at]
+        if busy_s is not None:
+            elapsed_s = min(now, call.deadline_at) - call.since
             self.latency.observe(len(call.part), elapsed_s, busy_s)
-        self.call, self.suspect = None, False
+        self._done_until(at, now)
 
-    def beat(self, step: int, layer: int) -> bool:
-        """A beat says which call the worker finished last; True if the suspect's answer must have been lost.
+    def beat(self, step: int, layer: int, now: float) -> bool:
+        """A beat says which call the worker finished last; True if a suspect's answer must have been lost.
 
         The first such beat may have overtaken the answer, which travels on another connection; the second has not.
         """
-        call = self.call
-        if not self.suspect or call is None or (step, layer) < (call.step, call.layer):
+        if not self.suspect:
             return False
-        self._finished_beats += 1
-        if self._finished_beats < 2:
-            return False
-        self.call, self.suspect = None, False
-        return True
+        if self._finished is not None:
+            self._done_until(self._calls.index(self._finished), now)
+            return True
+        at = self._index(step)
+        if at is not None and self._calls[at].layer == layer:
+            self._finished = self._calls[at]
+        return False
+
+    def _index(self, step: int) -> int | None:
+        """Which of the calls is that of a step: it has one at most."""
+        return next((at for at, call in enumerate(self._calls) if call.step == step), None)
+
+    def _done_until(self, at: int, now: float) -> None:
+        """That call and those before it are done: the next one's time begins, or the line is free."""
+        del self._calls[: at + 1]
+        self._finished = None
+        if self._calls:
+            self._calls[0].since = now
+        else:
+            self.suspect = False

@@ -6,6 +6,7 @@ each row gives the bits that it would give alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from coordinator.kv import check_kv, no_room
 from coordinator.rope import rotation
 from coordinator.sums import LayerSums
 from coordinator.weights import mapped_weights
-from coordinator.window import Window
+from coordinator.window import Window, side_by_side
 from protocol.messages import F32, I32
 from protocol.model import Model
 
@@ -36,7 +37,7 @@ class DenseModel:
         self.pool = pool
         self.weights = mapped_weights(model)
         self.rotation = rotation(model.geometry.rotary, model.geometry.head_dim)
-        self._buffers = Activations.of(model.geometry, max_rows, np.empty)
+        self._buffers: Activations[NDArray[Any]] = Activations.of(model.geometry, max_rows, np.empty)
         self._kv = kv
 
     def new_cache(self, positions: int) -> native.KvCache:
@@ -47,13 +48,28 @@ class DenseModel:
         except (MemoryError, ValueError) as error:
             raise no_room(positions, geometry, self._kv) from error
 
-    def begin(self, window: Window) -> Step:
-        """Embed the window's ids and look up their rotations."""
-        return Step(self, window, self._buffers.first(window.rows))
+    def begin(self, windows: Sequence[Window]) -> list[Step]:
+        """Embed the windows' ids and look up their rotations. Together they have `max_rows` rows at most."""
+        places = side_by_side(windows)
+        return [Step(self, window, self._buffers.part(*place)) for window, place in zip(windows, places, strict=True)]
+
+    def logits(self, rows: list[int]) -> F32:
+        """Head of the rows named, a new array (len(rows), vocabulary). NonFiniteError(index into `rows`)."""
+        weights = self.weights
+        logits = np.empty((len(rows), self.geometry.vocabulary), np.float32)
+        if not rows:
+            return logits
+        normed = self._buffers.x[rows]
+        native.rms_norm(normed, weights.output_norm, self.geometry.norm_eps, normed)
+        native.matmul(self.pool, weights.head, 0, native.Rows(normed), logits)
+        finite = np.isfinite(logits).all(axis=1)
+        if not finite.all():
+            raise native.NonFiniteError("a logit is NaN or infinite", int(finite.argmin()))
+        return logits
 
 
 class Step:
-    """One step on the CPU (a `DenseStep`)."""
+    """One window on the CPU (a `DenseStep`)."""
 
     def __init__(self, model: DenseModel, window: Window, buffers: Activations[NDArray[Any]]) -> None:
         """`buffers` are cut to the window's rows."""
@@ -71,21 +87,21 @@ class Step:
     def attend(self, layer: int) -> None:
         """x += attention of x; keys and values of the rows are stored. NonFiniteError(row)."""
         weights, buffers, window, eps = self._weights.layers[layer], self.buffers, self._window, self._geometry.norm_eps
-        native.rms_norm(buffers.x, weights.attention_norm, eps, buffers.normed)
+        native.rms_norm(buffers.x, weights.attention_norm, eps, buffers.normed, self._pool)
         rows = native.Rows(buffers.normed)  # quantised once, for three matrices
         self._multiply(weights.query, rows, buffers.query)
         self._multiply(weights.key, rows, buffers.key)
         self._multiply(weights.value, rows, buffers.value)
         for heads, norm in ((buffers.query, weights.query_norm), (buffers.key, weights.key_norm)):
-            native.rms_norm(heads, norm, eps, heads)
-            native.rope(heads, self._cos, self._sin)
-        for cache, (chunk, part) in zip(self._caches, window.parts(), strict=True):
-            cache.store(layer, chunk.sequence.position, buffers.key[part], buffers.value[part])
+            native.rms_norm(heads, norm, eps, heads, self._pool)
+            native.rope(heads, self._cos, self._sin, self._pool)
+        for cache, (_, part) in zip(self._caches, window.parts(), strict=True):
+            cache.store(layer, int(window.row_position[part.start]), buffers.key[part], buffers.value[part])
         native.attention(
             self._pool, layer, buffers.query, self._caches, window.row_chunk, window.row_position, buffers.attended
         )
         self._multiply(weights.output, native.Rows(buffers.attended), buffers.normed)
-        native.add_rows(buffers.x, buffers.normed)
+        native.add_rows(buffers.x, buffers.normed, self._pool)
 
     def route(self, layer: int, quantise: bool) -> tuple[native.Rows, I32, F32]:
         """What the experts take, and which of them: activation rows, ids and weights (rows, k). NonFiniteError(row)."""
@@ -93,15 +109,15 @@ class Step:
         rows = self._ffn_input(layer)
         self._multiply(self._weights.routers[layer], rows, buffers.router)
         ids, shares = native.route(
-            buffers.router, geometry.experts_used, geometry.normalise_weights, geometry.weight_scale
+            buffers.router, geometry.experts_used, geometry.normalise_weights, geometry.weight_scale, self._pool
         )
         if quantise:
-            rows.quantise()  # here, where a bad row has a name, and before anybody works on it
+            rows.quantise(self._pool)  # here, where a bad row has a name, and before anybody works on it
         return rows, ids, shares
 
     def combine(self) -> None:
         """x += the layer's experts: rounded to fp32 once, however many there were."""
-        native.add_combined(self.buffers.x, self.buffers.sums)
+        native.add_combined(self.buffers.x, self.buffers.sums, self._pool)
         self.buffers.sums.fill(0)
 
     def feed_forward(self, layer: int) -> None:
@@ -115,24 +131,13 @@ class Step:
         except native.EntryRangeError as error:
             reason = "the feed-forward network's output is not finite or 2**22 or more"
             raise native.NonFiniteError(reason, error.args[1]) from None
-        native.add_rows(self.buffers.x, out)
-
-    def logits(self, rows: list[int]) -> F32:
-        """Head of the rows named, a new array (len(rows), vocabulary). NonFiniteError(index into `rows`)."""
-        if not rows:
-            return np.empty((0, self._geometry.vocabulary), np.float32)
-        normed = self.buffers.x[rows]
-        native.rms_norm(normed, self._weights.output_norm, self._geometry.norm_eps, normed)
-        logits = np.empty((len(rows), self._geometry.vocabulary), np.float32)
-        self._multiply(self._weights.head, native.Rows(normed), logits)
-        finite = np.isfinite(logits).all(axis=1)
-        if not finite.all():
-            raise native.NonFiniteError("a logit is NaN or infinite", int(finite.argmin()))
-        return logits
+        native.add_rows(self.buffers.x, out, self._pool)
 
     def _ffn_input(self, layer: int) -> native.Rows:
         buffers = self.buffers
-        native.rms_norm(buffers.x, self._weights.layers[layer].ffn_norm, self._geometry.norm_eps, buffers.normed)
+        native.rms_norm(
+            buffers.x, self._weights.layers[layer].ffn_norm, self._geometry.norm_eps, buffers.normed, self._pool
+        )
         return native.Rows(buffers.normed)
 
     def _multiply(self, weights: native.Weights, rows: native.Rows, out: F32) -> None:

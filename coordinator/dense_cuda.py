@@ -12,12 +12,13 @@ import numpy as np
 import native
 from coordinator.activations import Activations
 from coordinator.cuda_cache import AttentionMemory, CudaCache, CudaWindow
+from coordinator.dense_half import MOST_TOGETHER
 from coordinator.kv import check_kv, no_room
 from coordinator.rope import rotation
 from coordinator.sums import LayerSums
 from coordinator.weights import DenseWeights
 from coordinator.weights import FeedForward as Matrices
-from coordinator.window import Window
+from coordinator.window import Window, side_by_side
 from native import cuda
 from native.cuda import elementwise
 from native.cuda.device import NO_FAULT, Replays, uploaded
@@ -30,6 +31,8 @@ from protocol.model import Model
 
 RECORDED_ROWS = 8
 """Launches of windows of so many rows at most are recorded."""
+ALIGNED = 256
+"""Bytes: where codes in a device's memory begin."""
 MAX_HEAD_DIM = 512
 """A query lies in the shared memory of a block (native/cuda/attention.cu)."""
 
@@ -65,6 +68,7 @@ class CudaDense:
             raise ConfigError(f"the dense weights do not fit: {error}") from None
         self.host_sums = np.zeros((max_rows, geometry.width), np.int64)
         self.no_fault = np.full(1, NO_FAULT, np.int32)
+        self.fault = uploaded(device, self.no_fault)  # of the head's rows
         self.replays = Replays(device)
 
     def new_cache(self, positions: int) -> CudaCache:
@@ -74,9 +78,32 @@ class CudaDense:
         except cuda.DeviceError as error:
             raise no_room(positions, self.geometry, self.kv, f"the memory of {self.device.name}") from error
 
-    def begin(self, window: Window) -> CudaStep:
-        """Embed the window's ids and look up their rotations."""
-        return CudaStep(self, window)
+    def begin(self, windows: Sequence[Window]) -> list[CudaStep]:
+        """Embed the windows' ids and look up their rotations. Together they have `max_rows` rows at most."""
+        places = zip(windows, side_by_side(windows), strict=True)
+        return [CudaStep(self, window, first, index) for index, (window, (first, _)) in enumerate(places)]
+
+    def logits(self, rows: list[int]) -> F32:
+        """Head of the rows named, a new array (len(rows), vocabulary). NonFiniteError(index into `rows`)."""
+        geometry, device = self.geometry, self.device
+        if not rows:
+            return np.empty((0, geometry.vocabulary), np.float32)
+        normed = device.empty((len(rows), geometry.width), np.float32)
+        for at, first, count in _runs(rows):
+            x, to = self.buffers.x[first : first + count], normed[at : at + count]
+            elementwise.rms_norm(device, x, self.weights.output_norm, geometry.norm_eps, to)
+        on_device = device.empty((len(rows), geometry.vocabulary), np.float32)
+        packed = self.memory.packed[: packed_bytes(len(rows), geometry.width)]
+        device.upload(self.no_fault, self.fault)
+        multiply(
+            device, cuda.CudaRows.of_values(device, normed, packed), (self.weights.head,), (on_device,), self.fault
+        )
+        logits: F32 = device.download(on_device)
+        raise_fault(int(device.download(self.fault)[0]))
+        finite = np.isfinite(logits).all(axis=1)
+        if not finite.all():
+            raise native.NonFiniteError("a logit is NaN or infinite", int(finite.argmin()))
+        return logits
 
     def _matrix(self, info: TensorInfo) -> cuda.CudaWeights:
         """A copy, read past the mapping: a file that shrank meanwhile is a ModelError."""
@@ -86,36 +113,50 @@ class CudaDense:
 
 
 class Memory:
-    """What a step needs beside its activations, for up to `rows` rows; used again by every step."""
+    """What steps need beside their activations, for up to `rows` rows together; used again by every step."""
 
     def __init__(self, device: cuda.Device, geometry: Geometry, rows: int) -> None:
-        half, attended = geometry.head_dim // 2, geometry.heads * geometry.head_dim
+        half, self.widest = geometry.head_dim // 2, max(geometry.width, geometry.heads * geometry.head_dim)
+        self._routed_columns = 2 * geometry.experts_used
         self.attention = AttentionMemory(device, geometry, rows)
         self.cos, self.sin = (device.empty((rows, half), np.float32) for _ in range(2))
-        self.packed = device.empty((packed_bytes(rows, max(geometry.width, attended)),), np.uint8)
-        # Number of the first bad row, ids (rows, k) and weights (rows, k), so that one copy fetches them all.
-        self.routed = device.empty((1 + 2 * rows * geometry.experts_used,), np.int32)
+        self.packed = device.empty((packed_bytes(rows, self.widest) + ALIGNED,), np.uint8)
+        self.routed = device.empty((MOST_TOGETHER + rows * self._routed_columns,), np.int32)
+
+    def packed_of(self, first: int, rows: int) -> cuda.Array:
+        """Codes and scales of so many rows: two steps that are under way each have their own."""
+        start = -(-packed_bytes(first, self.widest) // ALIGNED) * ALIGNED
+        return self.packed[start : start + packed_bytes(rows, self.widest)]
+
+    def routed_of(self, first: int, rows: int, index: int) -> cuda.Array:
+        """Number of the first bad row, ids (rows, k) and weights (rows, k), so that one copy fetches them all."""
+        start = index + first * self._routed_columns
+        return self.routed[start : start + 1 + rows * self._routed_columns]
 
 
 class CudaStep:
-    """One step on a device (a `DenseStep`)."""
+    """One window on a device (a `DenseStep`)."""
 
-    def __init__(self, dense: CudaDense, window: Window) -> None:
+    def __init__(self, dense: CudaDense, window: Window, first: int, index: int) -> None:
+        """`first` is the window's first row among those of all that are begun together, `index` its own number."""
         rows, geometry, device, memory = window.rows, dense.geometry, dense.device, dense.memory
+        end = first + rows
         self._dense, self._device, self._weights, self._geometry = dense, device, dense.weights, geometry
-        self._rows = rows
-        buffers = self._buffers = dense.buffers.first(rows)
+        self._first, self._rows = first, rows
+        buffers = self._buffers = dense.buffers.part(first, end)
         device.upload(dense.weights.embedding.dequantise(0, window.ids), buffers.x)
         self._recorded = rows <= RECORDED_ROWS
-        self._window = CudaWindow(device, window, memory.attention, recorded=self._recorded)
-        self._cos, self._sin = memory.cos[:rows], memory.sin[:rows]
+        self._window = CudaWindow(device, window, memory.attention, first, recorded=self._recorded)
+        self._cos, self._sin = memory.cos[first:end], memory.sin[first:end]
         elementwise.rope_table(device, self._window.position, dense.frequencies, dense.magnitude, self._cos, self._sin)
-        self._routed = memory.routed[: 1 + 2 * rows * geometry.experts_used]
+        self._packed = memory.packed_of(first, rows)
+        self._routed = memory.routed_of(first, rows, index)
         self._fault = self._routed[:1]
         device.upload(dense.no_fault, self._fault)
         device.zero(buffers.sums)  # the step before may have ended between two layers
-        dense.host_sums[:rows].fill(0)
-        self.sums = LayerSums(host=dense.host_sums[:rows], device=buffers.sums)
+        host_sums = dense.host_sums[first:end]
+        host_sums.fill(0)
+        self.sums = LayerSums(host=host_sums, device=buffers.sums)
         """Where the next layer's experts are added up, (rows, width)."""
 
     def attend(self, layer: int) -> None:
@@ -129,7 +170,7 @@ class CudaStep:
         self._again(("route", layer), lambda: self._route(layer, rows, quantise))
         rows.quantised = quantise or self._weights.routers[layer].quantised  # recorded launches leave no such mark
         routed = self._device.download(self._routed)
-        self._raise_fault(int(routed[0]))
+        raise_fault(int(routed[0]))
         ids, weights = routed[1:].reshape(2, count, k)
         return rows, ids, weights.view(np.float32)
 
@@ -137,7 +178,7 @@ class CudaStep:
         """x += the layer's experts: rounded to fp32 once, however many there were."""
         elsewhere, sums = None, self.sums
         if sums.host_used:
-            elsewhere = self._dense.elsewhere[: self._rows]
+            elsewhere = self._dense.elsewhere[self._first : self._first + self._rows]
             self._device.upload(sums.host, elsewhere)
             sums.host.fill(0)
             sums.host_used = False
@@ -148,33 +189,15 @@ class CudaStep:
         self._ffn_norm(layer)
         rows = self._packed_rows(self._buffers.normed)
         self._dense.networks[layer].run(rows, self._buffers.normed, self._buffers.sums)
-        self._raise_fault(int(self._device.download(self._fault)[0]))  # of `attend`, which no `route` will tell
+        raise_fault(int(self._device.download(self._fault)[0]))  # of `attend`, which no `route` will tell
         elementwise.add(self._device, self._buffers.x, self._buffers.normed)
-
-    def logits(self, rows: list[int]) -> F32:
-        """Head of the rows named, a new array (len(rows), vocabulary). NonFiniteError(index into `rows`)."""
-        geometry, device = self._geometry, self._device
-        if not rows:
-            return np.empty((0, geometry.vocabulary), np.float32)
-        normed = device.empty((len(rows), geometry.width), np.float32)
-        for at, first, count in _runs(rows):
-            x, to = self._buffers.x[first : first + count], normed[at : at + count]
-            self._norm(x, self._weights.output_norm, to)
-        on_device = device.empty((len(rows), geometry.vocabulary), np.float32)
-        self._multiply(normed, (self._weights.head,), (on_device,))
-        logits: F32 = device.download(on_device)
-        self._raise_fault(int(device.download(self._fault)[0]))
-        finite = np.isfinite(logits).all(axis=1)
-        if not finite.all():
-            raise native.NonFiniteError("a logit is NaN or infinite", int(finite.argmin()))
-        return logits
 
     # --- launches -------------------------------------------------------------------------------------------------
 
     def _again(self, key: tuple[object, ...], launches: Callable[[], None]) -> None:
         """Steps of a few rows are all alike, and what launches them costs more than what they do: see Device.record."""
         if self._recorded:
-            self._dense.replays.run((self._rows, *key), launches)
+            self._dense.replays.run((self._first, self._rows, *key), launches)
         else:
             launches()
 
@@ -206,22 +229,33 @@ class CudaStep:
 
     def _packed_rows(self, values: cuda.Array) -> cuda.CudaRows:
         rows, columns = values.shape
-        return cuda.CudaRows.of_values(self._device, values, self._dense.memory.packed[: packed_bytes(rows, columns)])
+        return cuda.CudaRows.of_values(self._device, values, self._packed[: packed_bytes(rows, columns)])
 
     def _multiply(self, x: cuda.Array, matrices: Sequence[cuda.CudaWeights], outs: Sequence[cuda.Array]) -> None:
-        """Each out = x @ matrix.T; x is quantised once for all of them, if one needs that."""
-        rows = self._packed_rows(x)
-        if any(matrix.quantised for matrix in matrices):
-            rows.quantise(self._fault)
-        for matrix, out in zip(matrices, outs, strict=True):
-            cuda.matmul(self._device, matrix, rows, out)
-
-    def _raise_fault(self, row: int) -> None:
-        if row != NO_FAULT:
-            raise native.NonFiniteError(f"row {row} holds NaN or infinity", row)
+        multiply(self._device, self._packed_rows(x), matrices, outs, self._fault)
 
     def _norm(self, x: cuda.Array, weight: cuda.Array, out: cuda.Array) -> None:
         elementwise.rms_norm(self._device, x, weight, self._geometry.norm_eps, out)
+
+
+def multiply(
+    device: cuda.Device,
+    rows: cuda.CudaRows,
+    matrices: Sequence[cuda.CudaWeights],
+    outs: Sequence[cuda.Array],
+    fault: cuda.Array,
+) -> None:
+    """Each out = rows @ matrix.T; they are quantised once for all of them, if one needs that."""
+    if any(matrix.quantised for matrix in matrices):
+        rows.quantise(fault)
+    for matrix, out in zip(matrices, outs, strict=True):
+        cuda.matmul(device, matrix, rows, out)
+
+
+def raise_fault(row: int) -> None:
+    """NonFiniteError unless it is NO_FAULT: the first row that cannot be quantised."""
+    if row != NO_FAULT:
+        raise native.NonFiniteError(f"row {row} holds NaN or infinity", row)
 
 
 class _Network:

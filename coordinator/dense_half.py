@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import native
@@ -12,6 +13,9 @@ from coordinator.sums import LayerSums
 from coordinator.window import Window
 from native.cuda import CudaRows
 from protocol.messages import F32, I32
+
+MOST_TOGETHER = 2
+"""Windows that are begun together at most."""
 
 Rows = native.Rows | CudaRows
 """Activations that experts take, where the dense half has them."""
@@ -31,9 +35,9 @@ class Cache(Protocol):
 
 
 class DenseStep(Protocol):
-    """One step under way: layer by layer attend, then feed_forward, or route, the experts and combine; at last logits.
+    """A window under way: layer by layer attend, then feed_forward, or route, the experts and combine.
 
-    NonFiniteError(message, row) from any of them names a row of the window (of `rows`, in `logits`).
+    NonFiniteError(message, row) from any of them names a row of the window.
     """
 
     @property
@@ -55,9 +59,6 @@ class DenseStep(Protocol):
     def combine(self) -> None:
         """x += all that is in `sums`: rounded to fp32 once, however many experts there were."""
 
-    def logits(self, rows: list[int]) -> F32:
-        """Head of the rows named, a new array (len(rows), vocabulary)."""
-
 
 class DenseHalf(Protocol):
     """The dense weights at work. One step at a time, in one thread."""
@@ -65,5 +66,15 @@ class DenseHalf(Protocol):
     def new_cache(self, positions: int) -> Cache:
         """An empty cache. RequestError if there is no room."""
 
-    def begin(self, window: Window) -> DenseStep:
-        """Embed the window's ids. A step that was not finished is forgotten; its caches are as they were."""
+    def begin(self, windows: Sequence[Window]) -> Sequence[DenseStep]:
+        """Embed the ids of one or two windows, MOST_TOGETHER, that go through the layers side by side.
+
+        Where they continue one sequence, the first goes through each layer before the second. Rows that were begun
+        before, and not finished, are forgotten; their caches are as they were.
+        """
+
+    def logits(self, rows: list[int]) -> F32:
+        """Head of the rows named, counted through all windows begun together: a new array (len(rows), vocabulary).
+
+        NonFiniteError(message, index into `rows`).
+        """

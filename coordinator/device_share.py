@@ -23,13 +23,11 @@ class DeviceShare:
         self._no_singles = slots.device.empty((0, slots.layout.width), np.float32)
         self._under_way: tuple[int, Part] | None = None
 
-    @property
-    def under_way(self) -> int:
-        """Entries that have been launched, and not waited for."""
-        return 0 if self._under_way is None else len(self._under_way[1])
-
     def launch(self, layer: int, rows: Rows, part: Part, sums: LayerSums) -> None:
-        """Have all of `part` added to the device's sums; returns before it is. `rows` are on the device."""
+        """Have all of `part` added to the device's sums; returns before it is. `rows` are on the device.
+
+        What was launched before must have been waited for.
+        """
         assert sums.device is not None  # slots are on the device of the dense half
         on_device = cast(CudaRows, rows)
         slots = -1 - part.row

@@ -1,15 +1,17 @@
 """One layer's experts, by whoever holds them: plan, ask, launch the device's share, compute the local one, gather.
 
-Members, the coordinator's device and its processor work at the same time. Every (row, expert) entry is added to the
-sums exactly once. A part whose worker is late, lost or answers badly is taken
-from it and computed by the local bank as a new attempt; because sums are exact integers and experts are pure functions,
-that cannot change a bit.
+Members, the coordinator's device and its processor work at the same time. Layers of two steps may be under way, those
+of a window's halves: then members compute one while the dense half of the other is computed here. Every (row, expert)
+entry is added to the sums exactly once. A part whose worker is late, lost or answers badly is taken from it and
+computed by the local bank as a new attempt; because sums are exact integers and experts are pure functions, that cannot
+change a bit.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,6 +21,7 @@ import native
 from coordinator.cluster import Cluster, Seat
 from coordinator.dense_half import Rows, host_rows
 from coordinator.device_share import DeviceShare
+from coordinator.halves import Halves
 from coordinator.layer_times import LayerTime, LayerTimes
 from coordinator.placement import Placement
 from coordinator.plan import DEVICE, LOCAL, Coverage, Part, plan_layer
@@ -39,9 +42,19 @@ _NO_CODES = np.empty((0, 0), np.int8)
 _NO_FLOATS = np.empty((0, 0), np.float32)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Left:
+    """A part that is left to the local bank."""
+
+    part: Part
+    failed: Seat | None = None
+    """Who could not compute it, and is to blame if it can be computed here."""
+    reason: str = ""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Layer:
-    """One layer under way."""
+    """One layer of one step under way."""
 
     step: int
     layer: int
@@ -54,10 +67,20 @@ class _Layer:
     """What has been asked of whom, and not answered."""
     expected: dict[Seat, Expected] = field(default_factory=dict)
     """What good answers to that consist of."""
+    local: deque[_Left] = field(default_factory=deque)
+    """What is left to the local bank, and not computed yet."""
+    plan_s: float = 0.0
+    """Taking in what came meanwhile, and planning."""
+    send_s: float = 0.0
+    """Asking, and launching what the device computes."""
+    begun_at: float = 0.0
+    """When all that was done."""
     local_s: float = 0.0
     """In the local bank."""
     wait_s: float = 0.0
     """Waiting for answers."""
+    on_device: int = 0
+    """Entries that the device was given, and not waited for."""
     device_s: float = 0.0
     """Waiting for the device after that."""
     busy_s: float = 0.0
@@ -73,77 +96,97 @@ class MeshExperts:
         bank: ExpertBank,
         layout: ExpertLayout,
         slots: ExpertSlots | None = None,
+        halves: Halves | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`slots` hold what the members' placements leave to DEVICE; None if that is nothing."""
+        """`slots` hold what the members' placements leave to DEVICE; None if that is nothing. `halves`: Halves()."""
         self.times = LayerTimes()
         self._share = None if slots is None else DeviceShare(slots)
         self._cluster = cluster
+        self._halves = halves or Halves()
+        self._layers: dict[int, _Layer] = {}  # by step
         self._bank = bank
         self._quantised = {number: layer.quantised_input for number, layer in layout.with_experts()}
         self._no_singles = np.empty((0, layout.width), np.float32)
         self._clock = clock
 
-    def run_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
-        """Add every entry of ids and weights (rows, k) to `sums`, which arrives zeroed.
+    @property
+    def halves_from(self) -> int | None:
+        """Rows from which on a window is computed in halves, if it is at all: see `Halves`."""
+        members = self._cluster.members
+        holders = map(members.get, members.active.members)
+        return self._halves.least_rows(holder.hello.host for holder in holders if holder is not None)
 
-        RequestError, before anybody is asked, for bad ids or weights; ExpertError if the local bank cannot compute
-        what nobody else did. `sums` is then of no use.
+    def begin_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
+        """Have others begin with the entries of ids and weights (rows, k); `sums` arrives zeroed.
+
+        RequestError, before anybody is asked, for bad ids or weights.
         """
         began = self._clock()
-        self._cluster.attend(ATTEND_S)
+        if self._cluster.heard(ATTEND_S):
+            self._take_answers()
         if self._cluster.closing:
             raise RequestError("the coordinator is stopping")
         placement = self._cluster.members.active
         parts = plan_layer(layer, ids, weights, self._cluster.owners(layer))
         planned = self._clock()
         work = _Layer(step=step, layer=layer, rows=rows, sums=sums, coverage=Coverage(ids.size), placement=placement)
-        try:
-            local = self._ask(work, [part for part in parts if part.holder != DEVICE])
-            if parts[0].holder == DEVICE:  # they ascend, and it is the lowest
-                self._launch(work, parts[0])
-            for seat, part in work.awaited.items():  # only now, when all others have begun
-                work.expected[seat] = Expected.of(*part.distinct_rows(rows.count))
-            asked = self._clock()
-            for part in local:
-                self._compute(work, part)
-            self._gather(work)
-            self._settle(work)
-        finally:
-            for seat in work.awaited:  # left by an exception: what still comes is late
-                seat.line.give_up()
-            if self._share is not None:
-                self._share.abandon()
-        if work.coverage.missing:
-            raise ExpertError(layer, -1, f"{work.coverage.missing} of {ids.size} entries were computed by nobody")
-        ended = self._clock()
+        self._layers[step] = work
+        self._ask(work, [part for part in parts if part.holder != DEVICE])
+        if parts[0].holder == DEVICE:  # they ascend, and it is the lowest
+            self._launch(work, parts[0])
+        for seat, part in work.awaited.items():  # only now, when all others have begun
+            work.expected[seat] = Expected.of(*part.distinct_rows(rows.count))
+        work.begun_at = self._clock()
+        work.plan_s, work.send_s = planned - began, work.begun_at - planned
+
+    def finish_layer(self, step: int) -> None:
+        """Compute what is left to this process, and wait for the others: every entry is in the sums then.
+
+        ExpertError if the local bank cannot compute what nobody else did. The sums are then of no use.
+        """
+        work = self._layers[step]
+        resumed = self._clock()
+        self._gather(work)
+        self._settle(work)
+        if missing := work.coverage.missing:
+            raise ExpertError(work.layer, -1, f"{missing} entries were computed by nobody")
+        del self._layers[step]
+        here_s, elsewhere_s = self._clock() - resumed, resumed - work.begun_at
         self.times.add(
             LayerTime(
-                plan=planned - began,
-                send=asked - planned,
+                plan=work.plan_s,
+                send=work.send_s,
                 local=work.local_s,
                 wait=work.wait_s,
                 device=work.device_s,
-                take=ended - asked - work.local_s - work.wait_s - work.device_s,
-                total=ended - began,
-                kernel=max(work.local_s, work.busy_s) + work.device_s,
+                take=here_s - work.local_s - work.wait_s - work.device_s,
+                total=work.plan_s + work.send_s + here_s,
+                kernel=max(work.local_s, work.busy_s - elsewhere_s) + work.device_s,
             )
         )
 
+    def abandon(self) -> None:
+        """Give up what was begun and not finished: what still comes is late."""
+        for work in self._layers.values():
+            for seat in work.awaited:
+                seat.line.give_up(work.step)
+        self._layers.clear()
+        if self._share is not None:
+            self._share.abandon()
+
     # --- asking -----------------------------------------------------------------------------------------------
 
-    def _ask(self, work: _Layer, parts: list[Part]) -> list[Part]:
-        """Send one call per member; returns the parts that are left to the local bank."""
+    def _ask(self, work: _Layer, parts: list[Part]) -> None:
+        """Send one call per member; the other parts are left to the local bank."""
         if not parts:
-            return []
-        local = []
+            return
         activations = self._activations(work)  # fetched before the device has more to do
         for part in parts:
             if part.holder == LOCAL:
-                local.append(part)
+                work.local.append(_Left(part=part))
             elif not self._send(work, part, *activations):
-                local.append(self._plan_again(part))
-        return local
+                self._plan_again(work, part)
 
     def _activations(self, work: _Layer) -> tuple[I8, F32, F32]:
         """Codes and scales, or values, of all rows: whichever form travels in this layer."""
@@ -186,35 +229,47 @@ class MeshExperts:
         active = self._cluster.members.active
         return active is not work.placement and not (active.owner[work.layer, part.expert] == part.holder).all()
 
-    def _plan_again(self, part: Part) -> Part:
+    def _plan_again(self, work: _Layer, part: Part, failed: Seat | None = None, reason: str = "") -> None:
         self._cluster.counters.replans += 1
-        return part.again_locally()
+        work.local.append(_Left(part=part.again_locally(), failed=failed, reason=reason))
 
     # --- computing here ---------------------------------------------------------------------------------------
 
     def _launch(self, work: _Layer, part: Part) -> None:
         """The device begins with its part, and adds it to sums of its own."""
         assert self._share is not None  # without slots nothing is placed there
+        self._settle_others(work)
         _cover(work, part)
         self._share.launch(work.layer, work.rows, part, work.sums)
+        work.on_device = len(part)
+
+    def _settle_others(self, work: _Layer) -> None:
+        """The device has done the part of the other step: what is launched now comes behind that."""
+        for other in self._layers.values():
+            if other is not work:
+                self._settle(other)
 
     def _settle(self, work: _Layer) -> None:
-        """Wait until the device has done its part."""
-        if self._share is None or not (entries := self._share.under_way):
+        """Wait until the device has done its part, if it has one."""
+        if self._share is None or not work.on_device:
             return
         began = self._clock()
         self._share.settle()
         work.device_s = self._clock() - began
-        self._cluster.counters.device_entries += entries
+        self._cluster.counters.device_entries += work.on_device
+        work.on_device = 0
 
-    def _compute(self, work: _Layer, part: Part) -> None:
-        """The local bank adds its part straight to the host's sums."""
+    def _compute(self, work: _Layer, left: _Left) -> None:
+        """The local bank adds a part straight to the host's sums."""
+        part = left.part
         _cover(work, part)
         began = self._clock()
         rows, slots, sums = self._host_rows(work), -1 - part.row, work.sums.to_host()
         self._bank.run(work.layer, rows, part.expert, part.row, part.weight, slots, self._no_singles, sums)
         work.local_s += self._clock() - began
         self._cluster.counters.local_entries += len(part)
+        if left.failed is not None:
+            self._cluster.strike(left.failed, left.reason)
 
     def _host_rows(self, work: _Layer) -> native.Rows:
         """All rows in the form that travels in this layer."""
@@ -223,33 +278,40 @@ class MeshExperts:
     # --- gathering --------------------------------------------------------------------------------------------
 
     def _gather(self, work: _Layer) -> None:
-        """Take answers as they come; what is late or lost is computed here."""
-        while work.awaited:
-            left_s = min(map(self._cluster.time_left, work.awaited))
-            began = self._clock()
-            heard = self._cluster.wait(left_s)
-            work.wait_s += self._clock() - began
-            if heard:
-                self._take_answers(work)
-            elif left_s > 0:
-                self._cluster.probe(work.awaited)
-            if left_s <= 0:  # only now, for an answer that lies in the socket is not late
-                self._replace_late(work)
+        """Compute what is left to this process, at first or because it is late or lost; take answers as they come."""
+        while work.local or work.awaited:
+            while work.local:
+                self._compute(work, work.local.popleft())
+            if work.awaited:
+                self._await(work)
 
-    def _take_answers(self, work: _Layer) -> None:
+    def _await(self, work: _Layer) -> None:
+        """Wait for an answer, or for a deadline."""
+        left_s = min(self._cluster.time_left(seat, work.step) for seat in work.awaited)
+        began = self._clock()
+        heard = self._cluster.wait(left_s)
+        work.wait_s += self._clock() - began
+        if heard:
+            self._take_answers()
+        elif left_s > 0:
+            self._cluster.probe(work.awaited)
+        if left_s <= 0:  # only now, for an answer that lies in the socket is not late
+            self._replace_late(work)
+
+    def _take_answers(self) -> None:
+        """Of all steps under way: the answers to one may come while another is waited for."""
         for seat, message in self._cluster.answers():
-            self._take(work, seat, message)
-            if not work.awaited:
-                return
+            self._take(self._layers[message.step], seat, message)
 
     def _take(self, work: _Layer, seat: Seat, message: Sums | WorkFailed) -> None:
         part = work.awaited.pop(seat)
         self._cluster.close_call(seat, message)
         if isinstance(message, Sums) and self._add(work, seat, part, message):
             return
-        self._compute(work, self._plan_again(part))
-        if isinstance(message, WorkFailed):  # it could be done here; if not, the worker is not to blame
-            self._cluster.strike(seat, message.reason[:MAX_REASON])
+        if isinstance(message, WorkFailed):
+            self._plan_again(work, part, seat, message.reason[:MAX_REASON])
+        else:
+            self._plan_again(work, part)
 
     def _add(self, work: _Layer, seat: Seat, part: Part, reply: Sums) -> bool:
         """Add a good answer to the sums; a bad one is counted and dropped."""
@@ -267,12 +329,12 @@ class MeshExperts:
     def _replace_late(self, work: _Layer) -> None:
         """Compute here what is past its deadline, and what was asked of a worker that is gone."""
         for seat in tuple(work.awaited):
-            if self._cluster.time_left(seat) > 0:
+            if self._cluster.time_left(seat, work.step) > 0:
                 continue
             part = work.awaited.pop(seat)
             log.warning("no answer of worker %s for layer %d: computed here", seat.member.name, work.layer)
-            seat.line.give_up()
-            self._compute(work, self._plan_again(part))
+            seat.line.give_up(work.step)
+            self._plan_again(work, part)
 
 
 def _cover(work: _Layer, part: Part) -> None:

@@ -1,23 +1,27 @@
 """The step: a window of rows of several sequences through the whole model.
 
 Reading a prompt and continuing a conversation are the same step; a chunk of a prompt is more rows of one sequence.
-The engine gives the dense half of each layer to a `DenseHalf`, and its experts to an `ExpertRunner`.
+The engine gives the dense half of each layer to a `DenseHalf`, and its experts to an `ExpertRunner`. A window may go
+through the layers in two parts, one behind the other: then the dense half of one is computed while the experts of the
+other are (`halves.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
 
 import native
-from coordinator.dense_half import DenseHalf, Rows
+from coordinator.dense_half import DenseHalf, DenseStep, Rows
+from coordinator.halves import halves_of
 from coordinator.sequence import TokenSequence
 from coordinator.sums import LayerSums
-from coordinator.window import Chunk, Window, check_prompt
+from coordinator.window import Chunk, Window, check_prompt, side_by_side
 from native import cuda
 from protocol.errors import ChangedExpertError, RequestError
 from protocol.holder.watched_files import WatchedFiles
@@ -29,15 +33,28 @@ __all__ = ["Chunk", "Engine", "ExpertRunner", "RowError", "TokenSequence"]
 
 
 class ExpertRunner(Protocol):
-    """Whoever computes the experts: this process, or workers."""
+    """Whoever computes the experts: this process, or workers.
 
-    def run_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
-        """Add every (row, expert) entry to `sums` exactly once, times its weight, on the fixed-point grid.
+    A layer is begun and then finished; two may be under way, under different step numbers. RequestError or ExpertError
+    if an id is bad or the work cannot be done: the step fails.
+    """
+
+    @property
+    def halves_from(self) -> int | None:
+        """Rows from which on a window is better computed in two halves; None if whole, however many."""
+
+    def begin_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
+        """Begin to add every (row, expert) entry to `sums` exactly once, times its weight, on the fixed-point grid.
 
         `ids` and `weights` are (rows, k), and to be checked before anybody is asked; `sums` arrives zeroed, and
-        either of its arrays may be added to. RequestError or ExpertError if an id is bad or the work cannot be done:
-        the step fails.
+        either of its arrays may be added to.
         """
+
+    def finish_layer(self, step: int) -> None:
+        """Return when that is done."""
+
+    def abandon(self) -> None:
+        """Give up whatever was begun and not finished."""
 
 
 class RowError(RequestError):
@@ -64,7 +81,8 @@ class Engine:
         files = (model.files.tensor(tensor.name).file for tensor in dense_tensors(model.geometry))
         self._watched = WatchedFiles(dict.fromkeys(files))
         self.steps = 0
-        """Steps begun so far: the number of the next one."""
+        """Numbers of steps given so far: the next one. Halves of a window are steps of their own for whoever computes
+        experts, so that every answer tells which half it is for."""
 
     def close(self) -> None:
         """No longer survive changes of the files. May be called again."""
@@ -92,9 +110,8 @@ class Engine:
         without memory left and a model file that changed; and whatever the `ExpertRunner` raises.
         """
         window = Window.of(chunks, self._geometry.vocabulary)
-        number, self.steps = self.steps, self.steps + 1
         try:
-            logits = self._compute(number, window, between_layers)
+            logits = self._compute(window, between_layers)
         except ChangedExpertError:
             raise
         except cuda.DeviceError as error:  # no memory is left there for what a step needs
@@ -104,29 +121,69 @@ class Engine:
             raise
         self._check_files()
         for chunk in window.chunks:
-            chunk.sequence.advance(chunk.known, number)
+            chunk.sequence.advance(chunk.known, self.steps - 1)
         return np.split(logits, np.cumsum([len(chunk.wanted()) for chunk in window.chunks[:-1]], dtype=np.intp))
 
-    def _compute(self, number: int, window: Window, between_layers: Callable[[], None]) -> F32:
-        step = self._dense.begin(window)
-        for layer, experts in enumerate(self._layout.layers):
-            between_layers()
-            with _rows_named(f"layer {layer}", window, range(window.rows)):
-                step.attend(layer)
-                if experts is None:
-                    step.feed_forward(layer)
-                    continue
-                rows, ids, weights = step.route(layer, experts.quantised_input)
-            self._experts.run_layer(number, layer, rows, ids, weights, step.sums)
-            step.combine()
+    def _compute(self, window: Window, between_layers: Callable[[], None]) -> F32:
+        parts = self._begin(window)
+        try:
+            for layer in range(len(self._layout.layers)):
+                for part in parts:
+                    self._finish(part)
+                    if part is parts[0]:
+                        between_layers()
+                    with _rows_named(f"layer {layer}", window, part.rows):
+                        self._enter(part, layer)
+            for part in parts:
+                self._finish(part)
+        finally:
+            self._experts.abandon()
         wanted = window.wanted_rows()
         with _rows_named("the head", window, wanted):
-            return step.logits(wanted)
+            return self._dense.logits(wanted)
+
+    def _begin(self, window: Window) -> list[_Part]:
+        """The parts of a window that go through the layers side by side."""
+        halves = halves_of(window, self._experts.halves_from)
+        numbers = range(self.steps, self.steps + len(halves))
+        self.steps = numbers.stop
+        begun = zip(numbers, self._dense.begin(halves), side_by_side(halves), strict=True)
+        return [_Part(number=number, step=step, rows=range(*place)) for number, step, place in begun]
+
+    def _enter(self, part: _Part, layer: int) -> None:
+        """All of a layer that is computed here, and its experts begun."""
+        step, experts = part.step, self._layout.layers[layer]
+        step.attend(layer)
+        if experts is None:
+            step.feed_forward(layer)
+            return
+        rows, ids, weights = step.route(layer, experts.quantised_input)
+        part.experts_under_way = True
+        self._experts.begin_layer(part.number, layer, rows, ids, weights, step.sums)
+
+    def _finish(self, part: _Part) -> None:
+        """The layer that a part has entered last is done, if it has."""
+        if part.experts_under_way:
+            self._experts.finish_layer(part.number)
+            part.step.combine()
+            part.experts_under_way = False
 
     def _check_files(self) -> None:
         """RequestError if a file with dense weights is not what it was: they may have been read as zeros."""
         if problem := self._watched.problem():
             raise RequestError(f"{problem}; start again with it whole")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Part:
+    """A window, or one half of it, on its way through the layers."""
+
+    number: int
+    """Of its step, as `ExpertRunner` has it."""
+    step: DenseStep
+    rows: range
+    """Of the window."""
+    experts_under_way: bool = False
 
 
 @contextmanager

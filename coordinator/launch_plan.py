@@ -111,6 +111,8 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
         options += ["--chunk", str(chosen.chunk)]
     if chosen.drafts is not None:
         options += ["--drafts", str(chosen.drafts)]
+    if chosen.halves != "auto":
+        options += ["--halves", chosen.halves]
     if chosen.device != "cpu":
         options += ["--device", chosen.device, "--vram-gib", _gib(chosen.vram_gib)]
     if config.peers:

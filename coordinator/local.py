@@ -28,23 +28,30 @@ class LocalExperts:
         self._quantised = {number: layer.quantised_input for number, layer in layout.with_experts()}
         self._no_singles = np.empty((0, layout.width), np.float32)
 
-    def run_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
+    halves_from = None
+    """Windows stay whole: nobody else computes meanwhile."""
+
+    def begin_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
         """Add every entry to `sums`. RequestError for bad ids; ExpertError if it cannot be computed."""
         parts = {part.holder: part for part in plan_layer(layer, ids, weights, self._owner[layer])}
         local, on_device = parts.get(LOCAL), parts.get(DEVICE)
         if local is not None:
             host_rows(rows, self._quantised[layer])  # fetched before the device has more to do
-        try:
-            if on_device is not None:
-                assert self._share is not None
-                self._share.launch(layer, rows, on_device, sums)
-            if local is not None:
-                self._compute(layer, rows, local, sums)
-            if self._share is not None:
-                self._share.settle()
-        finally:
-            if self._share is not None:
-                self._share.abandon()
+        if on_device is not None:
+            assert self._share is not None
+            self._share.launch(layer, rows, on_device, sums)
+        if local is not None:
+            self._compute(layer, rows, local, sums)
+
+    def finish_layer(self, step: int) -> None:
+        """Wait for the device. ExpertError if it could not compute its part."""
+        if self._share is not None:
+            self._share.settle()
+
+    def abandon(self) -> None:
+        """What the device does is of no use any more."""
+        if self._share is not None:
+            self._share.abandon()
 
     def _compute(self, layer: int, rows: Rows, part: Part, sums: LayerSums) -> None:
         own, slots = host_rows(rows, self._quantised[layer]), -1 - part.row

@@ -20,11 +20,13 @@ import argparse
 import logging
 import secrets
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import get_args
 
 from coordinator.cluster import Cluster
 from coordinator.config import DEVICES, MAX_ALL_WORKERS, is_device, work_endpoint
@@ -33,6 +35,7 @@ from coordinator.devices import Devices, opened
 from coordinator.dispatch import MeshExperts
 from coordinator.drafts import MAX_DRAFTS
 from coordinator.engine import Engine
+from coordinator.halves import Halves, When
 from coordinator.hello import Terms
 from coordinator.kv import KV_TYPES
 from coordinator.members import Members
@@ -93,6 +96,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--chunk", type=_number(int, 1, MAX_ROWS), default=256, help="rows of one step at most")
     add("--drafts", type=_number(int, 0, MAX_DRAFTS), default=0, help="guesses of one step for a request at most")
+    add("--halves", choices=get_args(When), default="auto", help="when a step is computed in two halves")
     add("--parent", type=int, help="process that this one must not outlive")
     add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
     add("--call-floor-ms", type=_number(int, 1, 10**6), default=1000, help="no call's deadline is shorter")
@@ -152,7 +156,8 @@ def _run(options: argparse.Namespace) -> None:
         )
         _stop_on_signals(cluster)
         bank = stack.enter_context(ExpertBank(model, pool))
-        experts = MeshExperts(cluster, bank, model.layout, devices.slots)
+        halves = Halves.of(options.halves, socket.gethostname(), options.device, model.geometry)
+        experts = MeshExperts(cluster, bank, model.layout, devices.slots, halves)
         engine = Engine(model, experts, devices.dense)
         stack.callback(engine.close)
         service = Service(

@@ -220,7 +220,7 @@ class Service:
                 self._advance(turn, rows)
 
     def _between_layers(self, turns: Sequence[_Turn]) -> None:
-        self._hear_clients()  # whom the layer before has received: `run_layer` attends
+        self._hear_clients()  # whom the layer before has received: `begin_layer` attends
         if not self._is_wanted(turns):
             raise _Abandoned
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Literal
 
 import numpy as np
@@ -81,9 +81,32 @@ class Window:
         for chunk, (first, end) in zip(self.chunks, pairwise(self.bounds), strict=True):
             yield chunk, slice(first, end)
 
+    def between(self, first: int, end: int) -> Window:
+        """The rows from `first` up to, not including, `end`, as a window of their own.
+
+        A chunk may be cut in two. What is left of it continues its sequence where its rows say, not where the sequence
+        ends, and which of its rows get logits is for the whole window to say.
+        """
+        parts = [(chunk, max(part.start, first), min(part.stop, end), part.start) for chunk, part in self.parts()]
+        inside = [part for part in parts if part[1] < part[2]]
+        return Window(
+            chunks=tuple(
+                replace(chunk, ids=chunk.ids[at - start : to - start], drafts=0) for chunk, at, to, start in inside
+            ),
+            bounds=(0, *(to - first for _, _, to, _ in inside)),
+            ids=self.ids[first:end],
+            row_chunk=self.row_chunk[first:end] - self.row_chunk[first],
+            row_position=self.row_position[first:end],
+        )
+
     def wanted_rows(self) -> list[int]:
         """The rows that get logits, ascending."""
         return [part.start + row for chunk, part in self.parts() for row in chunk.wanted()]
+
+
+def side_by_side(windows: Sequence[Window]) -> list[tuple[int, int]]:
+    """Where the rows of windows that are computed together lie in one memory: from, and up to, each."""
+    return list(pairwise(accumulate((window.rows for window in windows), initial=0)))
 
 
 def check_prompt(ids: Sequence[int] | I32, max_tokens: int, geometry: Geometry) -> None:

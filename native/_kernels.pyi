@@ -158,7 +158,7 @@ def attention(
     caches[row_cache[i]], scaled by 1 / sqrt(head_dim). Keys of those positions must have been stored."""
 
 def route(
-    logits: NDArray[np.float32], k: int, normalise: bool, scale: float
+    logits: NDArray[np.float32], k: int, normalise: bool, scale: float, pool: Pool | None = None
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Router top-k: ids and weights times `scale` (rows, k), best first, ties to the lowest id. NonFiniteError(row)."""
 

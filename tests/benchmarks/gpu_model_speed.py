@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from benchmark_page import GrowingTable, table
 from device_engine import device_engine
 from local_engine import local_engine
 from paired_figures import spread
+from passing_experts import PassingExperts
 
 from coordinator.choosing import choose
 from coordinator.dense_half import Cache, DenseHalf, DenseStep, Rows
@@ -193,9 +194,13 @@ class _TimedDense:
     def new_cache(self, positions: int) -> Cache:
         return self._dense.new_cache(positions)
 
-    def begin(self, window: Window) -> DenseStep:
+    def begin(self, windows: Sequence[Window]) -> list[DenseStep]:
         with self._clock.part("embedding"):
-            return _TimedStep(self._dense.begin(window), self._clock)
+            return [_TimedStep(step, self._clock) for step in self._dense.begin(windows)]
+
+    def logits(self, rows: list[int]) -> F32:
+        with self._clock.part("head"):
+            return self._dense.logits(rows)
 
 
 class _TimedStep:
@@ -224,17 +229,18 @@ class _TimedStep:
         with self._clock.part("combine"):
             self._step.combine()
 
-    def logits(self, rows: list[int]) -> F32:
-        with self._clock.part("head"):
-            return self._step.logits(rows)
 
-
-class _TimedExperts:
+class _TimedExperts(PassingExperts):
     """An ExpertRunner."""
 
     def __init__(self, experts: ExpertRunner, clock: _Clock) -> None:
-        self._experts, self._clock = experts, clock
+        super().__init__(experts)
+        self._clock = clock
 
-    def run_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
+    def begin_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
         with self._clock.part("experts"):
-            self._experts.run_layer(step, layer, rows, ids, weights, sums)
+            super().begin_layer(step, layer, rows, ids, weights, sums)
+
+    def finish_layer(self, step: int) -> None:
+        with self._clock.part("experts"):
+            super().finish_layer(step)

@@ -1,4 +1,4 @@
-"""Deadlines follow what was observed; a line carries one call, and a suspect gets no other."""
+"""Deadlines follow what was observed; a line carries two calls, and a suspect gets no other."""
 
 from __future__ import annotations
 
@@ -63,39 +63,91 @@ def test_limits_stay_within_their_bounds_whatever_a_worker_claims(
     assert LIMITS.floor_s <= latency.limit_s(entries) <= LIMITS.ceiling_s
 
 
-def test_a_line_is_free_again_when_its_call_is_answered() -> None:
+def test_a_line_is_free_until_it_has_two_calls_and_again_when_one_is_answered() -> None:
     line = Line(LIMITS)
     call = line.begin(7, 2, part(), now=100.0)
     assert call.deadline_at == 105.0
+    assert line.free
+    line.begin(8, 2, part(), now=100.05)
     assert not line.free
     assert line.answers(7, 2, 0)
-    line.answered(100.1, busy_s=0.05)
+    line.answered(7, 100.1, busy_s=0.05)
     assert line.free
+    assert not line.answers(7, 2, 0)
+    assert line.answers(8, 2, 0)
+    line.answered(8, 100.2, busy_s=0.05)
     assert not line.suspect
 
 
-@pytest.mark.parametrize("numbers", [(6, 2, 0), (7, 1, 0), (7, 2, 1)])
+@pytest.mark.parametrize("numbers", [(6, 2, 0), (7, 1, 0), (7, 2, 1), (8, 2, 0)])
 def test_another_calls_numbers_do_not_answer_it(numbers: tuple[int, int, int]) -> None:
     line = Line(LIMITS)
     line.begin(7, 2, part(), now=0.0)
+    line.begin(8, 1, part(), now=0.0)
     assert not line.answers(*numbers)
 
 
-def test_a_second_call_is_refused_while_one_is_awaited() -> None:
+def test_a_third_call_is_refused_while_two_are_awaited() -> None:
     line = Line(LIMITS)
     line.begin(7, 2, part(), now=0.0)
-    with pytest.raises(ValueError, match="step 7, layer 2 is not answered"):
+    line.begin(8, 2, part(), now=0.0)
+    with pytest.raises(ValueError, match="not answered: step 7, layer 2, step 8, layer 2"):
         line.begin(7, 3, part(), now=1.0)
 
 
-def test_a_suspect_stays_so_until_its_late_answer_has_come() -> None:
+def test_a_call_behind_another_has_its_whole_limit_from_when_that_is_done() -> None:
+    line = Line(LIMITS)
+    line.begin(7, 2, part(), now=100.0, limit_s=3.0)
+    line.begin(8, 2, part(), now=101.0, limit_s=2.0)
+    assert line.time_left(7, 101.0) == 2.0
+    assert line.time_left(8, 101.0) == 2.0 + 2.0
+    assert line.time_left(8, 150.0) == 2.0  # whoever waits for the first one is to give it up
+    line.answered(7, 102.5, busy_s=1.0)
+    assert line.time_left(7, 102.5) == 0.0
+    assert line.time_left(8, 102.5) == 2.0
+    assert line.time_left(8, 104.0) == 0.5
+    assert line.time_left(8, 105.0) == 0.0
+
+
+def test_what_a_call_waited_for_another_is_no_time_of_its_own() -> None:
+    both, alone = Line(LIMITS), Line(LIMITS)
+    for turn in range(20):
+        now = 10.0 * turn
+        alone.begin(2 * turn, 0, part(), now=now)
+        alone.answered(2 * turn, now + 1.0, busy_s=0.9)
+        for half in range(2):
+            both.begin(2 * turn + half, 0, part(), now=now)
+        for half in range(2):
+            both.answered(2 * turn + half, now + 1.0 + half, busy_s=0.9)
+    assert both.latency.limit_s(4) == pytest.approx(alone.latency.limit_s(4), rel=0.05)
+
+
+def test_an_answer_to_the_second_call_tells_that_the_first_ones_was_lost() -> None:
     line = Line(LIMITS)
     line.begin(7, 2, part(), now=0.0)
-    line.give_up()
+    line.begin(8, 2, part(), now=0.0)
+    line.answered(8, 0.1, busy_s=0.05)
+    assert line.time_left(7, 0.1) == 0.0
+    assert not line.answers(7, 2, 0)
+    line.give_up(7)
+    assert not line.suspect
+    assert line.free
+
+
+@pytest.mark.parametrize("late", [7, 8])
+def test_a_suspect_stays_so_until_all_its_late_answers_have_come(late: int) -> None:
+    line = Line(LIMITS)
+    line.begin(7, 2, part(), now=0.0)
+    line.begin(8, 2, part(), now=0.0)
+    line.give_up(late)
     assert line.suspect
     assert not line.free
+    assert line.time_left(7, 0.0) == line.time_left(8, 0.0) == 0.0
     assert line.answers(7, 2, 0)
-    line.answered(60.0, busy_s=0.01)
+    line.answered(7, 60.0, busy_s=0.01)
+    assert line.suspect
+    assert not line.free
+    line.answered(8, 60.1, busy_s=0.01)
     assert line.free
     assert not line.suspect
 
@@ -104,10 +156,10 @@ def test_a_worker_that_was_frozen_does_not_get_minutes_from_then_on() -> None:
     line = Line(LIMITS)
     for start in range(20):
         line.begin(start, 0, part(), now=float(start))
-        line.answered(start + 0.001, busy_s=0.0005)
+        line.answered(start, start + 0.001, busy_s=0.0005)
     line.begin(20, 0, part(), now=20.0)
     line.give_up()
-    line.answered(500.0, busy_s=0.0005)
+    line.answered(20, 500.0, busy_s=0.0005)
     assert line.latency.limit_s(4) < 2.0
 
 
@@ -116,7 +168,7 @@ def test_a_worker_that_became_slow_gets_longer_limits_call_by_call() -> None:
     for start in range(12):
         limits.append(line.latency.limit_s(4))
         line.begin(start, 0, part(), now=0.0)
-        line.answered(0.001 if start < 4 else 8.0, busy_s=0.0)
+        line.answered(start, 0.001 if start < 4 else 8.0, busy_s=0.0)
     assert limits[4] == LIMITS.floor_s
     assert limits[4:] == sorted(limits[4:])
     assert limits[-1] > 8.0
@@ -125,14 +177,29 @@ def test_a_worker_that_became_slow_gets_longer_limits_call_by_call() -> None:
 def test_a_lost_answer_is_noticed_by_the_second_beat_that_reports_the_call_done() -> None:
     line = Line(LIMITS)
     line.begin(7, 2, part(), now=0.0)
-    assert not line.beat(7, 2)  # not suspect: its answer is simply awaited
+    assert not line.beat(7, 2, 0.1)  # not suspect: its answer is simply awaited
     line.give_up()
-    assert not line.beat(7, 1)
-    assert not line.beat(7, 2)
+    assert not line.beat(7, 1, 1.0)
+    assert not line.beat(7, 2, 1.5)
     assert line.suspect
-    assert line.beat(8, 0)
+    assert line.beat(7, 2, 2.0)
     assert line.free
     assert not line.suspect
+
+
+def test_beats_that_report_the_first_of_two_calls_done_say_nothing_about_the_second() -> None:
+    line = Line(LIMITS)
+    line.begin(7, 2, part(), now=0.0)
+    line.begin(8, 2, part(), now=0.0)
+    line.give_up()
+    assert not line.beat(7, 2, 1.0)
+    assert line.beat(8, 2, 1.5)  # what the beat before said is certain now
+    assert line.suspect
+    assert not line.answers(7, 2, 0)
+    assert line.answers(8, 2, 0)
+    assert not line.beat(8, 2, 2.0)
+    assert line.beat(8, 2, 2.5)
+    assert line.free
 
 
 def test_a_free_line_cannot_become_suspect() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_engine import local_engine, read
+from passing_experts import PassingExperts
 from reference_model import ReferenceModel
 from small_models import MODELS, TEXT
 
@@ -155,7 +156,8 @@ def test_embedding_rows_are_those_of_the_file(small_model: Callable[[str], Path]
         geometry = model.geometry
         cache = native.KvCache(geometry.layers, len(TEXT), geometry.kv_heads, geometry.head_dim, "f32")
         window = Window.of([Chunk(sequence=TokenSequence(cache), ids=TEXT)], geometry.vocabulary)
-        found = DenseModel(model, native.Pool(1), MAX_ROWS, "f32").begin(window).buffers.x
+        [step] = DenseModel(model, native.Pool(1), MAX_ROWS, "f32").begin([window])
+        found = step.buffers.x
         np.testing.assert_array_equal(found, expected)
 
 
@@ -177,22 +179,22 @@ def test_only_the_logits_asked_for_come_back(engine: Engine) -> None:
 # --- what the experts are asked -----------------------------------------------------------------------------------
 
 
-class Recorder:
-    """Notes every call and passes it on; `fail_at` is a layer that cannot be computed."""
+class Recorder(PassingExperts):
+    """Notes every layer that is begun and passes it on; `fail_at` is a layer that cannot be computed."""
 
     def __init__(self, experts: ExpertRunner) -> None:
-        self.experts = experts
+        super().__init__(experts)
         self.calls: list[tuple[int, int]] = []
         self.fail_at = -1
 
-    def run_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
+    def begin_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
         self.calls.append((step, layer))
         assert not sums.host.any()
         assert ids.shape == weights.shape == (rows.count, 3)
         assert sums.host.shape == (rows.count, rows.columns)
         if layer == self.fail_at:
             raise RequestError(f"layer {layer} is lost")
-        self.experts.run_layer(step, layer, rows, ids, weights, sums)
+        super().begin_layer(step, layer, rows, ids, weights, sums)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from local_engine import local_engine, read
+from passing_experts import PassingExperts
 from small_models import TEXT
 
 import native
@@ -195,14 +196,14 @@ def test_a_file_that_is_written_to_fails_the_step_by_name(copy: Callable[[str], 
             read(engine, TEXT[:5])
 
 
-class Vandal:
+class Vandal(PassingExperts):
     """Cuts the file before the experts of layer 0 and puts it right, size and time, after those of the last one."""
 
     def __init__(self, experts: ExpertRunner, path: Path) -> None:
-        self.experts = experts
+        super().__init__(experts)
         self.path = path
 
-    def run_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
+    def begin_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
         if layer == 0:
             self.data, self.stat = self.path.read_bytes(), self.path.stat()
             with GgufFile.open(self.path) as file:
@@ -210,6 +211,9 @@ class Vandal:
             return  # layer 0's experts stay untouched: the fault must be one of the dense half
         os.truncate(self.path, len(self.data))
         os.utime(self.path, ns=(self.stat.st_atime_ns, self.stat.st_mtime_ns))
+
+    def finish_layer(self, step: int) -> None:
+        pass
 
 
 def test_zeros_read_from_a_file_that_shrank_for_a_moment_are_never_used(copy: Callable[[str], Path]) -> None:

@@ -242,15 +242,20 @@ class LiveCluster:
         more: int = 20,
         sampling: Sampling | None = None,
         drafts: int | None = None,
+        beside: Sequence[Sequence[int]] = (),
     ) -> Answer:
         """Ask and follow. With a script, the answer is cancelled `more` tokens after its last step was done, and not
-        before LEAST_TOKENS.
+        before LEAST_TOKENS. The prompts `beside` it are other clients', who leave when the answer has ended.
 
         So it takes as long as its conditions need, whatever the speed of the machine; it fails if they do not come true
         before the last token.
         """
-        request = self._submit(self._client, prompt_ids, max_tokens, sampling or Sampling(), drafts)
-        return self._follow(self._client, request, script, more)
+        with ExitStack() as stack:
+            for other in beside:
+                client = stack.enter_context(Client(self.endpoint))
+                self._submit(client, other, max_tokens, Sampling(), drafts)
+            request = self._submit(self._client, prompt_ids, max_tokens, sampling or Sampling(), drafts)
+            return self._follow(self._client, request, script, more)
 
     def answers(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Answer]:
         """Ask for all of them at once, each as a client of its own."""

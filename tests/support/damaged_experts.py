@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from local_engine import greedy, local_engine
+from passing_experts import PassingExperts
 
 from coordinator.dense_half import Rows
 from coordinator.engine import ExpertRunner
@@ -19,16 +20,16 @@ Experts = set[tuple[int, int]]
 """Pairs of (layer, expert)."""
 
 
-class _Note:
+class _Note(PassingExperts):
     """An ExpertRunner that notes who is asked for."""
 
     def __init__(self, experts: ExpertRunner, seen: Experts) -> None:
-        self._experts = experts
+        super().__init__(experts)
         self._seen = seen
 
-    def run_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
+    def begin_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
         self._seen.update((layer, int(expert)) for expert in ids.ravel())
-        self._experts.run_layer(step, layer, rows, ids, weights, sums)
+        super().begin_layer(step, layer, rows, ids, weights, sums)
 
 
 def experts_of(model: Path, prompt_ids: Sequence[int], tokens: int) -> Experts:

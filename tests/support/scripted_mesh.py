@@ -307,6 +307,15 @@ class Worker:
             self.say(*self.behaviour(message))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Begun:
+    """A layer under way."""
+
+    step: int
+    sums: LayerSums
+    on_device: I64
+
+
 class ScriptedMesh:
     """A dispatcher with its cluster, sockets, clock, local bank and workers."""
 
@@ -339,6 +348,14 @@ class ScriptedMesh:
 
     def run(self, ids: I32, weights: F32, layer: int = 0) -> I64:
         """One layer of a new step; its sums."""
+        try:
+            begun = self.begin(ids, weights, layer)
+            return self.finish(begun)
+        finally:
+            self.experts.abandon()
+
+    def begin(self, ids: I32, weights: F32, layer: int = 0) -> Begun:
+        """Begin a layer of a new step."""
         sums = LayerSums(host=np.zeros((len(ids), WIDTH), np.int64))
         rows: Any = native.Rows(np.arange(sums.host.size, dtype=np.float32).reshape(sums.host.shape))
         on_device = np.zeros_like(sums.host)
@@ -348,9 +365,14 @@ class ScriptedMesh:
             rows = Rows(len(ids), self.slots.diary)
         self.steps += 1
         self.clock.now += 2 * ATTEND_S
-        self.experts.run_layer(self.steps, layer, rows, ids, weights, sums)
-        assert sums.host_used or not sums.host.any()
-        return sums.host + on_device
+        self.experts.begin_layer(self.steps, layer, rows, ids, weights, sums)
+        return Begun(step=self.steps, sums=sums, on_device=on_device)
+
+    def finish(self, begun: Begun) -> I64:
+        """Finish it; its sums."""
+        self.experts.finish_layer(begun.step)
+        assert begun.sums.host_used or not begun.sums.host.any()
+        return begun.sums.host + begun.on_device
 
     def _wait(self, timeout_s: float) -> list[ScriptedSocket]:
         if self.waits and timeout_s > 0:
