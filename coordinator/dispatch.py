@@ -22,7 +22,7 @@ from coordinator.device_share import DeviceShare
 from coordinator.layer_times import LayerTime, LayerTimes
 from coordinator.placement import Placement
 from coordinator.plan import DEVICE, LOCAL, Coverage, Part, plan_layer
-from coordinator.replies import Expected, add_reply
+from coordinator.replies import add_reply
 from coordinator.sums import LayerSums
 from expert_worker.bank import ExpertBank
 from peer_gpu.slots import ExpertSlots
@@ -52,8 +52,6 @@ class _Layer:
     """That the plan was made from."""
     awaited: dict[Seat, Part] = field(default_factory=dict)
     """What has been asked of whom, and not answered."""
-    expected: dict[Seat, Expected] = field(default_factory=dict)
-    """What good answers to that consist of."""
     local_s: float = 0.0
     """In the local bank."""
     wait_s: float = 0.0
@@ -102,8 +100,6 @@ class MeshExperts:
             local = self._ask(work, [part for part in parts if part.holder != DEVICE])
             if parts[0].holder == DEVICE:  # they ascend, and it is the lowest
                 self._launch(work, parts[0])
-            for seat, part in work.awaited.items():  # only now, when all others have begun
-                work.expected[seat] = Expected.of(*part.distinct_rows(rows.count))
             asked = self._clock()
             for part in local:
                 self._compute(work, part)
@@ -254,7 +250,7 @@ class MeshExperts:
     def _add(self, work: _Layer, seat: Seat, part: Part, reply: Sums) -> bool:
         """Add a good answer to the sums; a bad one is counted and dropped."""
         try:
-            add_reply(reply, work.expected[seat], work.sums.to_host())
+            add_reply(reply, part.row, work.sums.to_host())
         except ProtocolError as error:
             self._cluster.counters.dropped += 1
             self._cluster.strike(seat, f"a wrong answer for layer {work.layer}: {error}")

@@ -15,7 +15,7 @@ from pathlib import Path
 OURS = ("coordinator", "expert_worker", "peer_gpu", "protocol", "native", "configs")
 
 ALLOWED: dict[str, tuple[str, ...]] = {
-    "protocol": (),
+    "protocol": ("native",),
     "protocol.holder": ("protocol", "native"),
     "native": (),
     "configs": (),

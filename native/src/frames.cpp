@@ -1,0 +1,162 @@
+#include <vector>
+
+#include "calls.h"
+
+using namespace packed;
+
+namespace {
+
+constexpr size_t SIZES[] = {1, 1, 4, 8, 4};
+constexpr const char *CODES[] = {"<i1", "<u1", "<i4", "<i8", "<f4"};
+
+template <class T> void put(std::vector<uint8_t> &to, T value) {
+    const uint8_t *bytes = (const uint8_t *)&value; // little-endian machines only, as all of native
+    to.insert(to.end(), bytes, bytes + sizeof value);
+}
+
+// numpy.ndarray and its dtypes, for as long as the process lives.
+struct Numpy {
+    nb::object ndarray, dtypes[5];
+    Numpy() {
+        nb::module_ numpy = nb::module_::import_("numpy");
+        ndarray = numpy.attr("ndarray");
+        for (int i = 0; i < 5; i++) dtypes[i] = numpy.attr("dtype")(CODES[i]);
+    }
+};
+
+const Numpy &numpy() {
+    static const Numpy *loaded = new Numpy;
+    return *loaded;
+}
+
+} // namespace
+
+Writer::Writer(uint8_t kind, std::initializer_list<int64_t> numbers, std::initializer_list<size_t> extents,
+               nb::str text) {
+    Py_ssize_t bytes;
+    const char *utf8 = PyUnicode_AsUTF8AndSize(text.ptr(), &bytes);
+    if (!utf8) throw nb::python_error();
+    expect((size_t)bytes <= LARGEST_TEXT, "a text is too long");
+    head_.reserve(256);
+    put(head_, MAGIC);
+    put(head_, kind);
+    put(head_, (uint16_t)0);
+    put(head_, (uint32_t)bytes);
+    for (int64_t number : numbers) put(head_, number);
+    for (size_t extent : extents) {
+        expect(extent <= LARGEST_FRAME, "an array is too long");
+        put(head_, (uint32_t)extent);
+    }
+    head_.insert(head_.end(), utf8, utf8 + bytes);
+}
+
+nb::tuple Writer::frame(std::initializer_list<Span> arrays) const {
+    size_t end = head_.size();
+    int large = 0;
+    for (const Span &array : arrays) {
+        expect(array.bytes <= LARGEST_FRAME, "an array is too large");
+        if (array.bytes >= LARGE)
+            large++;
+        else if (array.bytes)
+            end = aligned(end) + array.bytes;
+    }
+    nb::object frame = nb::steal(PyBytes_FromStringAndSize(nullptr, (Py_ssize_t)end));
+    if (!frame.is_valid()) throw nb::python_error();
+    char *to = PyBytes_AS_STRING(frame.ptr());
+    memcpy(to, head_.data(), head_.size());
+    size_t at = head_.size();
+    for (const Span &array : arrays) {
+        if (array.bytes == 0 || array.bytes >= LARGE) continue;
+        size_t start = aligned(at);
+        memset(to + at, 0, start - at);
+        memcpy(to + start, array.data, array.bytes);
+        at = start + array.bytes;
+    }
+    return nb::make_tuple(frame, large);
+}
+
+Reader::Reader(nb::list frames, uint8_t kind, size_t number_count, size_t extent_count) {
+    buffers_.reserve(frames.size());
+    frames_.reserve(frames.size());
+    try {
+        for (nb::handle frame : frames) open(frame);
+        const size_t fixed = 8 + 8 * number_count + 4 * extent_count;
+        const uint8_t *head = (const uint8_t *)buffers_.at(0).buf;
+        const size_t size = (size_t)buffers_[0].len;
+        expect(size >= fixed && head[0] == MAGIC && head[1] == kind && !head[2] && !head[3], "no header of this kind");
+        uint32_t bytes;
+        memcpy(&bytes, head + 4, 4);
+        expect(bytes <= LARGEST_TEXT && bytes <= size - fixed, "a text is longer than its frame");
+        numbers.resize(number_count);
+        memcpy(numbers.data(), head + 8, 8 * number_count);
+        for (size_t i = 0; i < extent_count; i++) {
+            uint32_t extent;
+            memcpy(&extent, head + 8 + 8 * number_count + 4 * i, 4);
+            expect(extent <= LARGEST_FRAME, "an array is too long");
+            extents.push_back(extent);
+        }
+        text_ = (const char *)head + fixed;
+        text_bytes_ = bytes;
+        at_ = fixed + bytes;
+    } catch (...) {
+        for (Py_buffer &buffer : buffers_) PyBuffer_Release(&buffer);
+        throw;
+    }
+}
+
+Reader::~Reader() {
+    for (Py_buffer &buffer : buffers_) PyBuffer_Release(&buffer);
+}
+
+// Aligned and read-only: as it is if those are bytes, which always are.
+void Reader::open(nb::handle frame) {
+    nb::object held = nb::borrow(frame);
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(held.ptr(), &buffer, PyBUF_SIMPLE)) throw nb::python_error();
+    if (!PyBytes_CheckExact(held.ptr())) {
+        bool moves = (uintptr_t)buffer.buf % ALIGNMENT != 0;
+        held = moves ? nb::steal(PyBytes_FromStringAndSize((const char *)buffer.buf, buffer.len))
+                     : nb::steal(PyMemoryView_FromObject(held.ptr())).attr("toreadonly")();
+        PyBuffer_Release(&buffer);
+        if (PyObject_GetBuffer(held.ptr(), &buffer, PyBUF_SIMPLE)) throw nb::python_error();
+    }
+    buffers_.push_back(buffer);
+    frames_.push_back(std::move(held));
+}
+
+Array Reader::find(DType dtype, int dimensions, size_t rows, size_t columns, size_t depth) {
+    Array array{dtype, 0, 0, nullptr, dimensions, {rows, columns, depth}};
+    // Extents are below 2^27 and rows below 2^14: no product overflows.
+    const size_t bytes = rows * columns * depth * SIZES[(int)dtype];
+    expect(bytes <= LARGEST_FRAME, "an array is too large");
+    if (bytes >= LARGE) {
+        expect(next_ < buffers_.size() && (size_t)buffers_[next_].len == bytes, "a frame is not exactly its array");
+        array.frame = next_++;
+    } else if (bytes) {
+        array.offset = aligned(at_);
+        at_ = array.offset + bytes;
+        expect(at_ <= (size_t)buffers_[0].len, "a frame ends before its arrays");
+    }
+    array.data = (const char *)buffers_[array.frame].buf + array.offset;
+    return array;
+}
+
+void Reader::end() const {
+    expect(next_ == buffers_.size() && at_ == (size_t)buffers_[0].len, "frames are not exactly the arrays");
+}
+
+nb::object Reader::text() const {
+    PyObject *text = PyUnicode_DecodeUTF8(text_, (Py_ssize_t)text_bytes_, nullptr);
+    if (!text) throw nb::python_error(); // UnicodeDecodeError, a ValueError
+    return nb::steal(text);
+}
+
+nb::object Reader::view(const Array &array) const {
+    const Numpy &np = numpy();
+    nb::tuple shape = array.dimensions == 1   ? nb::make_tuple(array.shape[0])
+                      : array.dimensions == 2 ? nb::make_tuple(array.shape[0], array.shape[1])
+                                              : nb::make_tuple(array.shape[0], array.shape[1], array.shape[2]);
+    const nb::object &dtype = np.dtypes[(int)array.dtype];
+    if (array.shape[0] * array.shape[1] * array.shape[2] == 0) return np.ndarray(shape, dtype);
+    return np.ndarray(shape, dtype, frames_[array.frame], array.offset);
+}
