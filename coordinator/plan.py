@@ -80,22 +80,20 @@ def plan_layer(layer: int, ids: I32, weights: F32, owner: I64) -> list[Part]:
     """
     _check_shape(layer, ids, weights)
     try:
-        expert, row, weight, shares = native.plan_entries(ids, weights, owner)
+        shares = native.plan_entries(ids, weights, owner)
     except ValueError as error:  # names the row
         raise RequestError(f"layer {layer}, {error}") from None
-    parts, start = [], 0
-    for holder, end in shares:
-        part = Part(
+    return [
+        Part(
             holder=holder,
             attempt=0,
-            bits=((1 << end - start) - 1) << start,
-            expert=expert[start:end],
-            row=row[start:end],
-            weight=weight[start:end],
+            bits=((1 << len(expert)) - 1) << start,
+            expert=expert,
+            row=row,
+            weight=weight,
         )
-        parts.append(part)
-        start = end
-    return parts
+        for holder, start, expert, row, weight in shares
+    ]
 
 
 def _check_shape(layer: int, ids: I32, weights: F32) -> None:

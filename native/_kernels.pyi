@@ -5,9 +5,12 @@ the argument's name before anything is read. Every call releases the GIL. Nothin
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+_Message = TypeVar("_Message")
 
 class NonFiniteError(ValueError):
     """An activation row holds NaN or infinity; args are (message, row)."""
@@ -143,12 +146,11 @@ def exponential(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """The exp of the bit path, elementwise, any shape: for sampling and tests."""
 
 def silu(x: NDArray[np.float32]) -> NDArray[np.float32]: ...
-
 def plan_entries(
     ids: NDArray[np.int32], weights: NDArray[np.float32], owner: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], list[tuple[int, int]]]:
-    """Entries of ids and weights (rows, k) by (owner, expert, row): expert, row, weight of each (entries,), and for each
-    owner, ascending, itself and where its entries end. ValueError, naming the row, for what cannot be routed."""
+) -> list[tuple[int, int, NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]]:
+    """Entries of ids and weights (rows, k) in the order of (owner, expert, row), split by owner: the owner, where its
+    entries begin, and their expert, row and weight. ValueError, naming the row, for what cannot be routed."""
 
 def distinct_rows(row: NDArray[np.int32], rows: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Which of `rows` rows there are in `row`, ascending, and each entry's index into them."""
@@ -173,8 +175,8 @@ def add_answer(
 ) -> None:
     """Add the answer to a call for entries of rows `entry_row` of `sums` (rows, width), in the forms of Sums.
 
-    ValueError, and nothing added, unless just the rows with one entry come as finite `single` values in range, and those
-    with more as sums that so many entries can make.
+    ValueError, and nothing added, unless just the rows with one entry come as finite `single` values in range, and
+    those with more as sums that so many entries can make.
     """
 
 def encode_run_experts(
@@ -196,23 +198,8 @@ def encode_run_experts(
     ValueError if the message contradicts itself, TypeError for what it cannot hold.
     """
 
-def decode_run_experts(
-    frames: list[bytes | memoryview],
-) -> tuple[
-    str,
-    int,
-    int,
-    int,
-    int,
-    NDArray[np.int8],
-    NDArray[np.float32],
-    NDArray[np.float32],
-    NDArray[np.int32],
-    NDArray[np.int32],
-    NDArray[np.int32],
-    NDArray[np.float32],
-]:
-    """The fields of a RunExperts, checked; arrays are read-only views. ValueError for frames that are not just that."""
+def decode_run_experts(cls: type[_Message], frames: list[bytes | memoryview]) -> _Message:
+    """A RunExperts, which `cls` is, checked; arrays are read-only views. ValueError for frames that are not just one."""
 
 def encode_sums(
     session: str,
@@ -229,22 +216,11 @@ def encode_sums(
 ) -> tuple[bytes, int]:
     """As `encode_run_experts`, of a Sums."""
 
-def decode_sums(
-    frames: list[bytes | memoryview],
-) -> tuple[
-    str,
-    int,
-    int,
-    int,
-    NDArray[np.int32],
-    NDArray[np.float32],
-    NDArray[np.int32],
-    NDArray[np.uint8],
-    NDArray[np.int64],
-    int,
-    int,
-]:
+def decode_sums(cls: type[_Message], frames: list[bytes | memoryview]) -> _Message:
     """As `decode_run_experts`, of a Sums."""
+
+def packed_bounds() -> dict[str, int]:
+    """The bounds of the protocol as packed messages keep them, by name: a test compares them."""
 
 class Watch:
     """Survives a mapped file that shrinks: while it lives, a SIGBUS inside `data` is answered with a zero page and

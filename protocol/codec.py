@@ -21,6 +21,19 @@ from protocol.fields import MAX_ITEMS, MAX_TEXT_BYTES, TABLES, ArrayField, Table
 from protocol.messages import PROTOCOL, Hello, Message, RunExperts, Sums
 from protocol.packed import LARGE_ARRAY_BYTES, MAGIC, Frame
 
+__all__ = [
+    "ALIGNMENT",
+    "LARGE_ARRAY_BYTES",
+    "MAGIC",
+    "MAX_FRAMES",
+    "MAX_FRAME_BYTES",
+    "MAX_HEADER_BYTES",
+    "MAX_TEXT_BYTES",
+    "TABLES",
+    "decode",
+    "encode",
+]
+
 MAX_FRAME_BYTES = 64 << 20
 """Of any frame."""
 MAX_HEADER_BYTES = 1 << 20

@@ -59,41 +59,10 @@ def decode(frames: Sequence[Frame]) -> RunExperts | Sums:
     """ValueError for frames that are not exactly one of the two."""
     kind = frames[0][1] if len(frames[0]) > 1 else 0
     if kind == RUN_EXPERTS:
-        (session, placement, step, layer, attempt, codes, scales, values, row, entry_expert, entry_row, entry_weight) = (
-            native.decode_run_experts(list(frames))
-        )
-        return RunExperts(
-            session=session,
-            placement=placement,
-            step=step,
-            layer=layer,
-            attempt=attempt,
-            codes=codes,
-            scales=scales,
-            values=values,
-            row=row,
-            entry_expert=entry_expert,
-            entry_row=entry_row,
-            entry_weight=entry_weight,
-        )
-    if kind != SUMS:
-        raise ValueError(f"unknown kind {kind} of a packed message")
-    session, step, layer, attempt, single_row, single, sum_row, sum48, sum64, busy_us, wait_us = native.decode_sums(
-        list(frames)
-    )
-    return Sums(
-        session=session,
-        step=step,
-        layer=layer,
-        attempt=attempt,
-        single_row=single_row,
-        single=single,
-        sum_row=sum_row,
-        sum48=sum48,
-        sum64=sum64,
-        busy_us=busy_us,
-        wait_us=wait_us,
-    )
+        return native.decode_run_experts(RunExperts, list(frames))
+    if kind == SUMS:
+        return native.decode_sums(Sums, list(frames))
+    raise ValueError(f"unknown kind {kind} of a packed message")
 
 
 def _own_frames(message: RunExperts | Sums) -> list[Frame]:

@@ -66,7 +66,7 @@ nb::tuple encode_run_experts(nb::str session, int64_t placement, int64_t step, i
     return to.frame({span(codes), span(scales), span(values), span(row), span(expert), span(entry_row), span(weight)});
 }
 
-nb::tuple decode_run_experts(nb::list frames) {
+nb::object decode_run_experts(nb::type_object cls, nb::list frames) {
     Reader from(frames, RUN_EXPERTS, 4, 4);
     const size_t rows = from.extents[0], entries = from.extents[1], width = from.extents[2];
     const bool quantised = from.extents[3] == 1;
@@ -80,9 +80,13 @@ nb::tuple decode_run_experts(nb::list frames) {
     Array entry_row = from.take(DType::i4, entries), weight = from.take(DType::f4, entries);
     from.end();
     check(Call{rows, entries, row.as<int32_t>(), expert.as<int32_t>(), entry_row.as<int32_t>()});
-    return nb::make_tuple(from.text(), from.numbers[0], from.numbers[1], from.numbers[2], from.numbers[3],
-                          from.view(codes), from.view(scales), from.view(values), from.view(row), from.view(expert),
-                          from.view(entry_row), from.view(weight));
+    static const char *const names[] = {"session", "placement", "step", "layer",        "attempt",   "codes",
+                                        "scales",  "values",    "row",  "entry_expert", "entry_row", "entry_weight"};
+    return Reader::message(cls, names,
+                           {from.text(), nb::int_(from.numbers[0]), nb::int_(from.numbers[1]),
+                            nb::int_(from.numbers[2]), nb::int_(from.numbers[3]), from.view(codes), from.view(scales),
+                            from.view(values), from.view(row), from.view(expert), from.view(entry_row),
+                            from.view(weight)});
 }
 
 // --- Sums
@@ -101,7 +105,7 @@ nb::tuple encode_sums(nb::str session, int64_t step, int64_t layer, int64_t atte
     return to.frame({span(single_row), span(single), span(sum_row), span(sum48), span(sum64)});
 }
 
-nb::tuple decode_sums(nb::list frames) {
+nb::object decode_sums(nb::type_object cls, nb::list frames) {
     Reader from(frames, SUMS, 5, 5);
     const size_t singles = from.extents[0], sums = from.extents[2], width = from.extents[3], bytes = from.extents[4];
     expect(singles <= MAX_ROWS && sums <= MAX_ROWS, "more rows than a window has");
@@ -112,8 +116,24 @@ nb::tuple decode_sums(nb::list frames) {
     Array sum64 = from.take(DType::i8, bytes == 8 ? sums : 0, width);
     from.end();
     const auto &n = from.numbers;
-    return nb::make_tuple(from.text(), n[0], n[1], n[2], from.view(single_row), from.view(single), from.view(sum_row),
-                          from.view(sum48), from.view(sum64), n[3], n[4]);
+    static const char *const names[] = {"session", "step",  "layer", "attempt", "single_row", "single",
+                                        "sum_row", "sum48", "sum64", "busy_us", "wait_us"};
+    return Reader::message(cls, names,
+                           {from.text(), nb::int_(n[0]), nb::int_(n[1]), nb::int_(n[2]), from.view(single_row),
+                            from.view(single), from.view(sum_row), from.view(sum48), from.view(sum64), nb::int_(n[3]),
+                            nb::int_(n[4])});
+}
+
+nb::dict bounds() {
+    nb::dict all;
+    all["MAX_ROWS"] = MAX_ROWS;
+    all["MAX_ENTRIES_PER_ROW"] = MAX_ENTRIES_PER_ROW;
+    all["MAX_FRAME_BYTES"] = packed::LARGEST_FRAME;
+    all["MAX_TEXT_BYTES"] = packed::LARGEST_TEXT;
+    all["LARGE_ARRAY_BYTES"] = packed::LARGE;
+    all["ALIGNMENT"] = packed::ALIGNMENT;
+    all["MAGIC"] = packed::MAGIC;
+    return all;
 }
 
 } // namespace
@@ -123,9 +143,10 @@ void bind_calls(nb::module_ &m) {
     m.def("encode_run_experts", &encode_run_experts, exact("session"), exact("placement"), exact("step"),
           exact("layer"), exact("attempt"), exact("codes"), exact("scales"), exact("values"), exact("row"),
           exact("entry_expert"), exact("entry_row"), exact("entry_weight"));
-    m.def("decode_run_experts", &decode_run_experts, "frames"_a);
+    m.def("decode_run_experts", &decode_run_experts, "cls"_a, "frames"_a);
     m.def("encode_sums", &encode_sums, exact("session"), exact("step"), exact("layer"), exact("attempt"),
           exact("single_row"), exact("single"), exact("sum_row"), exact("sum48"), exact("sum64"), exact("busy_us"),
           exact("wait_us"));
-    m.def("decode_sums", &decode_sums, "frames"_a);
+    m.def("decode_sums", &decode_sums, "cls"_a, "frames"_a);
+    m.def("packed_bounds", &bounds);
 }

@@ -18,6 +18,17 @@ inline size_t aligned(size_t at) { return (at + ALIGNMENT - 1) / ALIGNMENT * ALI
 
 enum class DType { i1, u1, i4, i8, f4 };
 
+// A NumPy array of this shape over the bytes of `buffer`, read-only if these are; far cheaper than an export, which
+// passes through numpy.asarray.
+nb::object array_over(nb::handle buffer, DType dtype, std::initializer_list<size_t> shape, size_t offset);
+
+// New bytes; `data` is theirs to be filled.
+struct NewBytes {
+    char *data;
+    nb::object object;
+    explicit NewBytes(size_t size);
+};
+
 struct Span {
     const void *data;
     size_t bytes;
@@ -56,6 +67,8 @@ class Reader {
     void end() const; // everything has been taken
     nb::object text() const;
     nb::object view(const Array &array) const; // read-only
+    // An instance of a message class with these fields: what its __init__ does, but that is slow for a frozen one.
+    static nb::object message(nb::handle cls, const char *const *names, std::initializer_list<nb::object> values);
 
     std::vector<int64_t> numbers;
     std::vector<size_t> extents;

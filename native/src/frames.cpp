@@ -31,6 +31,20 @@ const Numpy &numpy() {
 
 } // namespace
 
+nb::object array_over(nb::handle buffer, DType dtype, std::initializer_list<size_t> shape, size_t offset) {
+    const Numpy &np = numpy();
+    const size_t *n = shape.begin();
+    nb::tuple extents = shape.size() == 1   ? nb::make_tuple(n[0])
+                        : shape.size() == 2 ? nb::make_tuple(n[0], n[1])
+                                            : nb::make_tuple(n[0], n[1], n[2]);
+    return np.ndarray(extents, np.dtypes[(int)dtype], buffer, offset);
+}
+
+NewBytes::NewBytes(size_t size) : object(nb::steal(PyBytes_FromStringAndSize(nullptr, (Py_ssize_t)size))) {
+    if (!object.is_valid()) throw nb::python_error();
+    data = PyBytes_AS_STRING(object.ptr());
+}
+
 Writer::Writer(uint8_t kind, std::initializer_list<int64_t> numbers, std::initializer_list<size_t> extents,
                nb::str text) {
     Py_ssize_t bytes;
@@ -60,9 +74,8 @@ nb::tuple Writer::frame(std::initializer_list<Span> arrays) const {
         else if (array.bytes)
             end = aligned(end) + array.bytes;
     }
-    nb::object frame = nb::steal(PyBytes_FromStringAndSize(nullptr, (Py_ssize_t)end));
-    if (!frame.is_valid()) throw nb::python_error();
-    char *to = PyBytes_AS_STRING(frame.ptr());
+    NewBytes frame(end);
+    char *to = frame.data;
     memcpy(to, head_.data(), head_.size());
     size_t at = head_.size();
     for (const Span &array : arrays) {
@@ -72,7 +85,7 @@ nb::tuple Writer::frame(std::initializer_list<Span> arrays) const {
         memcpy(to + start, array.data, array.bytes);
         at = start + array.bytes;
     }
-    return nb::make_tuple(frame, large);
+    return nb::make_tuple(frame.object, large);
 }
 
 Reader::Reader(nb::list frames, uint8_t kind, size_t number_count, size_t extent_count) {
@@ -152,11 +165,21 @@ nb::object Reader::text() const {
 }
 
 nb::object Reader::view(const Array &array) const {
-    const Numpy &np = numpy();
-    nb::tuple shape = array.dimensions == 1   ? nb::make_tuple(array.shape[0])
-                      : array.dimensions == 2 ? nb::make_tuple(array.shape[0], array.shape[1])
-                                              : nb::make_tuple(array.shape[0], array.shape[1], array.shape[2]);
-    const nb::object &dtype = np.dtypes[(int)array.dtype];
-    if (array.shape[0] * array.shape[1] * array.shape[2] == 0) return np.ndarray(shape, dtype);
-    return np.ndarray(shape, dtype, frames_[array.frame], array.offset);
+    static nb::object *none = new nb::object(nb::bytes("", 0));
+    const size_t *n = array.shape;
+    nb::handle frame = n[0] * n[1] * n[2] > 0 ? frames_[array.frame] : *none;
+    if (array.dimensions == 1) return array_over(frame, array.dtype, {n[0]}, array.offset);
+    if (array.dimensions == 2) return array_over(frame, array.dtype, {n[0], n[1]}, array.offset);
+    return array_over(frame, array.dtype, {n[0], n[1], n[2]}, array.offset);
+}
+
+nb::object Reader::message(nb::handle cls, const char *const *names, std::initializer_list<nb::object> values) {
+    PyTypeObject *type = (PyTypeObject *)cls.ptr();
+    nb::object made = nb::steal(type->tp_alloc(type, 0));
+    if (!made.is_valid()) throw nb::python_error();
+    for (const nb::object &value : values) {
+        nb::object name = nb::steal(PyUnicode_InternFromString(*names++));
+        if (PyObject_GenericSetAttr(made.ptr(), name.ptr(), value.ptr())) throw nb::python_error();
+    }
+    return made;
 }

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "arrays.h"
+#include "calls.h"
 
 namespace {
 
@@ -36,25 +36,42 @@ std::vector<Entry> entries_of(In<int32_t, 2> ids, In<float, 2> weights, In<int64
     return entries;
 }
 
-nb::tuple plan_entries(In<int32_t, 2> ids, In<float, 2> weights, In<int64_t, 1> owner) {
+// Int32 and fp32 columns of one length, in one piece of memory.
+struct Columns {
+    size_t length;
+    NewBytes bytes;
+    Columns(size_t columns, size_t length) : length(length), bytes(4 * columns * length) {}
+    template <class T> T *column(size_t i) { return (T *)bytes.data + i * length; }
+    nb::object view(size_t i, DType dtype, size_t from, size_t to) const {
+        return array_over(bytes.object, dtype, {to - from}, 4 * (i * length + from));
+    }
+};
+
+nb::list plan_entries(In<int32_t, 2> ids, In<float, 2> weights, In<int64_t, 1> owner) {
     expect_equal("weights: rows", weights.shape(0), ids.shape(0));
     expect_equal("weights: columns", weights.shape(1), ids.shape(1));
     std::vector<Entry> entries = entries_of(ids, weights, owner);
     std::sort(entries.begin(), entries.end());
     const size_t n = entries.size(), k = ids.shape(1);
-    NewArray<int32_t> expert({n}), row({n});
-    NewArray<float> weight({n});
+    Columns columns(3, n);
+    int32_t *expert = columns.column<int32_t>(0), *row = columns.column<int32_t>(1);
+    float *weight = columns.column<float>(2);
     nb::list shares;
+    size_t start = 0;
     for (size_t i = 0; i < n; i++) {
         const Entry &e = entries[i];
-        expert.data[i] = e.expert;
-        row.data[i] = (int32_t)(e.at / k);
-        weight.data[i] = weights.data()[e.at];
-        if (i && e.expert == expert.data[i - 1] && row.data[i] == row.data[i - 1])
+        expert[i] = e.expert;
+        row[i] = (int32_t)(e.at / k);
+        weight[i] = weights.data()[e.at];
+        if (i && expert[i] == expert[i - 1] && row[i] == row[i - 1])
             refuse(in_row(e.at, k) + "routed to expert " + std::to_string(e.expert) + " twice, once expected");
-        if (i + 1 == n || entries[i + 1].holder != e.holder) shares.append(nb::make_tuple(e.holder, i + 1));
+        if (i + 1 < n && entries[i + 1].holder == e.holder) continue;
+        size_t end = i + 1;
+        shares.append(nb::make_tuple(e.holder, start, columns.view(0, DType::i4, start, end),
+                                     columns.view(1, DType::i4, start, end), columns.view(2, DType::f4, start, end)));
+        start = end;
     }
-    return nb::make_tuple(expert.object, row.object, weight.object, shares);
+    return shares;
 }
 
 void check_rows(In<int32_t, 1> row, size_t rows) {
@@ -68,11 +85,12 @@ nb::tuple distinct_rows(In<int32_t, 1> row, size_t rows) {
     int32_t count = 0;
     for (int32_t &place : index)
         if (place == 0) place = count++;
-    NewArray<int32_t> distinct({(size_t)count}), index_of({row.shape(0)});
+    NewBytes distinct(4 * (size_t)count), index_of(4 * row.shape(0));
     for (size_t r = 0; r < rows; r++)
-        if (index[r] >= 0) distinct.data[index[r]] = (int32_t)r;
-    for (size_t i = 0; i < row.shape(0); i++) index_of.data[i] = index[row(i)];
-    return nb::make_tuple(distinct.object, index_of.object);
+        if (index[r] >= 0) ((int32_t *)distinct.data)[index[r]] = (int32_t)r;
+    for (size_t i = 0; i < row.shape(0); i++) ((int32_t *)index_of.data)[i] = index[row(i)];
+    return nb::make_tuple(array_over(distinct.object, DType::i4, {(size_t)count}, 0),
+                          array_over(index_of.object, DType::i4, {row.shape(0)}, 0));
 }
 
 nb::tuple assign_slots(In<int32_t, 1> entry_row, In<int32_t, 1> row) {
@@ -86,19 +104,21 @@ nb::tuple assign_slots(In<int32_t, 1> entry_row, In<int32_t, 1> row) {
                    " at most expected");
     size_t singles = std::count(count.begin(), count.end(), 1);
     size_t sums = std::count_if(count.begin(), count.end(), [](int32_t c) { return c > 1; });
-    NewArray<int32_t> entry_slot({n}), single_row({singles}), sum_row({sums});
+    Columns columns(1, n + singles + sums);
+    int32_t *entry_slot = columns.column<int32_t>(0), *single_row = entry_slot + n, *sum_row = single_row + singles;
     int32_t single = 0, sum = 0;
     for (size_t r = 0; r < rows; r++) {
         if (count[r] == 1) {
-            single_row.data[single] = row(r);
+            single_row[single] = row(r);
             slot[r] = single++;
         } else if (count[r] > 1) {
-            sum_row.data[sum] = row(r);
+            sum_row[sum] = row(r);
             slot[r] = -1 - sum++;
         }
     }
-    for (size_t i = 0; i < n; i++) entry_slot.data[i] = slot[entry_row(i)];
-    return nb::make_tuple(entry_slot.object, single_row.object, sum_row.object);
+    for (size_t i = 0; i < n; i++) entry_slot[i] = slot[entry_row(i)];
+    return nb::make_tuple(columns.view(0, DType::i4, 0, n), columns.view(0, DType::i4, n, n + singles),
+                          columns.view(0, DType::i4, n + singles, n + singles + sums));
 }
 
 int32_t first_not_held(In<uint8_t, 1> held, In<int32_t, 1> expert) {

@@ -1,10 +1,10 @@
 """What a round trip to one and to two processes of this machine costs, by transport; nothing but the transport.
 
-Each round asks every peer once, all before the first answer is taken, with a payload as large as that of a call of 1, 64
-or 256 rows (2,304 bytes a row out, 16 KiB back). A peer answers when it has read `--walk-mib` of memory, as its kernels
-would read weights: that time, the longest of the peers', is no cost, but what it does to the caches is. `zmq ipc` and
-`zmq tcp` carry the payload themselves; `zmq bell` leaves it in shared memory and carries its length; `unix` is a plain
-socket, without ZeroMQ and its threads; `spin` asks a ZeroMQ socket again and again for up to `--spin-us` before it blocks.
+Each round asks every peer once, all before the first answer is taken, with a payload as large as that of a call of 1,
+64 or 256 rows (2,304 bytes a row out, 16 KiB back). A peer answers when it has read `--walk-mib` of memory, as its
+kernels would read weights: that time, the longest of the peers', is no cost, but what it does to the caches is. `zmq
+ipc` and `zmq tcp` carry the payload themselves; `zmq bell` leaves it in shared memory and carries its length; `unix` is
+a plain socket, without ZeroMQ and its threads; `spin` asks again and again for up to `--spin-us` before it blocks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ import numpy as np
 import zmq
 from benchmark_page import GrowingTable, heading
 
-ROWS = (1, 64, 256)
 OUT_BYTES, BACK_BYTES = 2048 + 256, 2048 * 8
 LARGEST = 256 * BACK_BYTES + 64
 HEAD = struct.Struct("<QQ")
@@ -57,10 +56,13 @@ class ZmqEnd:
         self._spin_s = spin_us / 1e6
 
     def send(self, message: bytes) -> None:
-        self._socket.send(message, copy=len(message) < 64 << 10)
+        if len(message) < 64 << 10:
+            self._socket.send(message)
+        else:
+            self._socket.send(message, copy=False)
 
     def receive(self) -> memoryview:
-        _spin(lambda: bool(self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN), self._spin_s)
+        _spin(lambda: bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN), self._spin_s)
         if not self._socket.poll(PATIENCE_MS):
             raise TimeoutError(self.endpoint)
         return memoryview(self._socket.recv(copy=False).buffer)
@@ -75,7 +77,6 @@ class BellEnd:
 
     def __init__(self, endpoint: str, memory: Path, *, bind: bool) -> None:
         self._bell = ZmqEnd(endpoint, bind=bind)
-        self.endpoint = self._bell.endpoint
         with memory.open("r+b") as file:
             self._view = memoryview(mmap.mmap(file.fileno(), 2 * LARGEST))
         self._out, self._in = (0, LARGEST) if bind else (LARGEST, 0)
@@ -162,7 +163,8 @@ class Peer:
         memory = folder / name
         with memory.open("wb") as file:
             file.truncate(2 * LARGEST)
-        listener = end = None
+        listener: socket.socket | None = None
+        end: End | None = None
         if kind.startswith("unix"):
             endpoint = name
             listener = socket.socket(socket.AF_UNIX)
@@ -170,12 +172,12 @@ class Peer:
             listener.listen()
             listener.settimeout(PATIENCE_MS / 1000)
         elif kind == "zmq bell":
-            end = BellEnd(f"ipc://@{name}", memory, bind=True)
-            endpoint = end.endpoint
+            endpoint = f"ipc://@{name}"
+            end = BellEnd(endpoint, memory, bind=True)
         else:
             address = "tcp://127.0.0.1:*" if "tcp" in kind else f"ipc://@{name}"
-            end = ZmqEnd(address, bind=True, spin_us=spin_us if "spin" in kind else 0)
-            endpoint = end.endpoint
+            end = bound = ZmqEnd(address, bind=True, spin_us=spin_us if "spin" in kind else 0)
+            endpoint = bound.endpoint
         command = [sys.executable, "-P", __file__, "--peer", kind, endpoint, str(memory), "--spin-us", str(spin_us)]
         self.process = subprocess.Popen(command)
         if listener is not None:
@@ -209,6 +211,7 @@ def main() -> None:
     parser.add_argument("--peer", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--walk-mib", type=float, default=10.0, help="memory that a peer reads for each answer")
     parser.add_argument("--spin-us", type=float, default=100.0)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 64, 256])
     parser.add_argument("--calls", type=int, default=60, help="calls in a row")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
@@ -226,14 +229,14 @@ def main() -> None:
                 stack.callback(peer.close)
         for turn in range(options.rounds + 1):
             for count in (1, 2):
-                for rows in ROWS:
+                for rows in options.rows:
                     for kind in KINDS if turn % 2 else KINDS[::-1]:
                         times = [ask(meshes[kind][:count], rows, walk) for _ in range(options.calls)]
                         if turn:  # the first round warms up
                             found.setdefault((count, rows, kind), []).extend(times)
     page = GrowingTable(["peers", "rows", *(f"{kind}, P50 (P10 to P90) ms" for kind in KINDS)])
     for count in (1, 2):
-        for rows in ROWS:
+        for rows in options.rows:
             cells = []
             for kind in KINDS:
                 low, middle, high = np.percentile(found[count, rows, kind], (10, 50, 90)) * 1e3
