@@ -34,7 +34,9 @@ format: $(BUILT)
 bench: export PYTHONPATH := tests/support:tests/benchmarks
 bench: $(BUILT) $(MODEL)
 	$(BIN)/python -P tests/benchmarks/kernel_speed.py
-	$(BIN)/python -P tests/benchmarks/step_overhead.py
+	$(BIN)/python -P tests/benchmarks/step_parts.py
+	$(BIN)/python -P tests/benchmarks/transports.py
+	$(BIN)/python -P tests/benchmarks/step_overhead.py --model $(MODEL)
 	$(BIN)/python -P tests/benchmarks/beside_llama.py --model $(MODEL) $(if $(LLAMA_PYTHON),--llama-python $(LLAMA_PYTHON))
 
 # 5 GB, kept until `make clean`.

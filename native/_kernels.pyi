@@ -199,7 +199,7 @@ def encode_run_experts(
     """
 
 def decode_run_experts(cls: type[_Message], frames: list[bytes | memoryview]) -> _Message:
-    """A RunExperts, which `cls` is, checked; arrays are read-only views. ValueError for frames that are not just one."""
+    """A RunExperts, which `cls` is, checked; arrays are read-only views. ValueError if frames are not just one."""
 
 def encode_sums(
     session: str,
