@@ -80,9 +80,10 @@ nb::object decode_run_experts(nb::type_object cls, nb::list frames) {
     Array entry_row = from.take(DType::i4, entries), weight = from.take(DType::f4, entries);
     from.end();
     check(Call{rows, entries, row.as<int32_t>(), expert.as<int32_t>(), entry_row.as<int32_t>()});
-    static const char *const names[] = {"session", "placement", "step", "layer",        "attempt",   "codes",
-                                        "scales",  "values",    "row",  "entry_expert", "entry_row", "entry_weight"};
-    return Reader::message(cls, names,
+    static const auto *names =
+        new std::vector(interned({"session", "placement", "step", "layer", "attempt", "codes", "scales", "values",
+                                  "row", "entry_expert", "entry_row", "entry_weight"}));
+    return Reader::message(cls, *names,
                            {from.text(), nb::int_(from.numbers[0]), nb::int_(from.numbers[1]),
                             nb::int_(from.numbers[2]), nb::int_(from.numbers[3]), from.view(codes), from.view(scales),
                             from.view(values), from.view(row), from.view(expert), from.view(entry_row),
@@ -116,9 +117,9 @@ nb::object decode_sums(nb::type_object cls, nb::list frames) {
     Array sum64 = from.take(DType::i8, bytes == 8 ? sums : 0, width);
     from.end();
     const auto &n = from.numbers;
-    static const char *const names[] = {"session", "step",  "layer", "attempt", "single_row", "single",
-                                        "sum_row", "sum48", "sum64", "busy_us", "wait_us"};
-    return Reader::message(cls, names,
+    static const auto *names = new std::vector(interned({"session", "step", "layer", "attempt", "single_row", "single",
+                                                         "sum_row", "sum48", "sum64", "busy_us", "wait_us"}));
+    return Reader::message(cls, *names,
                            {from.text(), nb::int_(n[0]), nb::int_(n[1]), nb::int_(n[2]), from.view(single_row),
                             from.view(single), from.view(sum_row), from.view(sum48), from.view(sum64), nb::int_(n[3]),
                             nb::int_(n[4])});

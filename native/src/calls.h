@@ -18,9 +18,9 @@ inline size_t aligned(size_t at) { return (at + ALIGNMENT - 1) / ALIGNMENT * ALI
 
 enum class DType { i1, u1, i4, i8, f4 };
 
-// A NumPy array of this shape over the bytes of `buffer`, read-only if these are; far cheaper than an export, which
-// passes through numpy.asarray.
-nb::object array_over(nb::handle buffer, DType dtype, std::initializer_list<size_t> shape, size_t offset);
+// A read-only NumPy array of this shape at `data`, in memory that `owner` keeps; far cheaper than an export by
+// nanobind, which passes through numpy.asarray.
+nb::object array_at(nb::handle owner, const void *data, DType dtype, std::initializer_list<size_t> shape);
 
 // New bytes; `data` is theirs to be filled.
 struct NewBytes {
@@ -55,6 +55,8 @@ struct Array {
     template <class T> const T *as() const { return static_cast<const T *>(data); }
 };
 
+std::vector<nb::object> interned(std::initializer_list<const char *> names);
+
 class Reader {
   public:
     Reader(nb::list frames, uint8_t kind, size_t numbers, size_t extents);
@@ -68,7 +70,8 @@ class Reader {
     nb::object text() const;
     nb::object view(const Array &array) const; // read-only
     // An instance of a message class with these fields: what its __init__ does, but that is slow for a frozen one.
-    static nb::object message(nb::handle cls, const char *const *names, std::initializer_list<nb::object> values);
+    static nb::object message(nb::handle cls, const std::vector<nb::object> &names,
+                              std::initializer_list<nb::object> values);
 
     std::vector<int64_t> numbers;
     std::vector<size_t> extents;

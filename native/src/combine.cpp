@@ -51,7 +51,7 @@ nb::object pack48(In<int64_t, 2> values) {
     for (size_t i = 0; i + 1 < n; i++)
         memcpy(out.data + 6 * i, from + i, 8); // the next value covers the last two bytes
     if (n) memcpy(out.data + 6 * (n - 1), from + n - 1, 6);
-    return array_over(out.object, DType::u1, {values.shape(0), values.shape(1), 6}, 0);
+    return array_at(out.object, out.data, DType::u1, {values.shape(0), values.shape(1), 6});
 }
 
 nb::object unpack48(In<uint8_t, 3> packed) {

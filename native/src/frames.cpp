@@ -1,43 +1,42 @@
+#include <algorithm>
 #include <vector>
 
 #include "calls.h"
+
+#define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
+#include <numpy/arrayobject.h>
 
 using namespace packed;
 
 namespace {
 
 constexpr size_t SIZES[] = {1, 1, 4, 8, 4};
-constexpr const char *CODES[] = {"<i1", "<u1", "<i4", "<i8", "<f4"};
 
 template <class T> void put(std::vector<uint8_t> &to, T value) {
     const uint8_t *bytes = (const uint8_t *)&value; // little-endian machines only, as all of native
     to.insert(to.end(), bytes, bytes + sizeof value);
 }
 
-// numpy.ndarray and its dtypes, for as long as the process lives.
-struct Numpy {
-    nb::object ndarray, dtypes[5];
-    Numpy() {
-        nb::module_ numpy = nb::module_::import_("numpy");
-        ndarray = numpy.attr("ndarray");
-        for (int i = 0; i < 5; i++) dtypes[i] = numpy.attr("dtype")(CODES[i]);
-    }
-};
-
-const Numpy &numpy() {
-    static const Numpy *loaded = new Numpy;
-    return *loaded;
+void load_numpy() {
+    static bool loaded = false;
+    if (!loaded && _import_array() < 0) throw nb::python_error();
+    loaded = true;
 }
 
 } // namespace
 
-nb::object array_over(nb::handle buffer, DType dtype, std::initializer_list<size_t> shape, size_t offset) {
-    const Numpy &np = numpy();
-    const size_t *n = shape.begin();
-    nb::tuple extents = shape.size() == 1   ? nb::make_tuple(n[0])
-                        : shape.size() == 2 ? nb::make_tuple(n[0], n[1])
-                                            : nb::make_tuple(n[0], n[1], n[2]);
-    return np.ndarray(extents, np.dtypes[(int)dtype], buffer, offset);
+nb::object array_at(nb::handle owner, const void *data, DType dtype, std::initializer_list<size_t> shape) {
+    constexpr int types[] = {NPY_INT8, NPY_UINT8, NPY_INT32, NPY_INT64, NPY_FLOAT32};
+    load_numpy();
+    npy_intp extents[3];
+    std::copy(shape.begin(), shape.end(), extents);
+    PyObject *array =
+        PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(types[(int)dtype]), (int)shape.size(), extents,
+                             nullptr, const_cast<void *>(data), NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED, nullptr);
+    if (!array) throw nb::python_error();
+    nb::object made = nb::steal(array);
+    if (PyArray_SetBaseObject((PyArrayObject *)array, owner.inc_ref().ptr())) throw nb::python_error();
+    return made;
 }
 
 NewBytes::NewBytes(size_t size) : object(nb::steal(PyBytes_FromStringAndSize(nullptr, (Py_ssize_t)size))) {
@@ -165,21 +164,26 @@ nb::object Reader::text() const {
 }
 
 nb::object Reader::view(const Array &array) const {
-    static nb::object *none = new nb::object(nb::bytes("", 0));
     const size_t *n = array.shape;
-    nb::handle frame = n[0] * n[1] * n[2] > 0 ? frames_[array.frame] : *none;
-    if (array.dimensions == 1) return array_over(frame, array.dtype, {n[0]}, array.offset);
-    if (array.dimensions == 2) return array_over(frame, array.dtype, {n[0], n[1]}, array.offset);
-    return array_over(frame, array.dtype, {n[0], n[1], n[2]}, array.offset);
+    nb::handle frame = frames_[array.frame];
+    if (array.dimensions == 1) return array_at(frame, array.data, array.dtype, {n[0]});
+    if (array.dimensions == 2) return array_at(frame, array.data, array.dtype, {n[0], n[1]});
+    return array_at(frame, array.data, array.dtype, {n[0], n[1], n[2]});
 }
 
-nb::object Reader::message(nb::handle cls, const char *const *names, std::initializer_list<nb::object> values) {
+nb::object Reader::message(nb::handle cls, const std::vector<nb::object> &names,
+                           std::initializer_list<nb::object> values) {
     PyTypeObject *type = (PyTypeObject *)cls.ptr();
     nb::object made = nb::steal(type->tp_alloc(type, 0));
     if (!made.is_valid()) throw nb::python_error();
-    for (const nb::object &value : values) {
-        nb::object name = nb::steal(PyUnicode_InternFromString(*names++));
-        if (PyObject_GenericSetAttr(made.ptr(), name.ptr(), value.ptr())) throw nb::python_error();
-    }
+    auto name = names.begin();
+    for (const nb::object &value : values)
+        if (PyObject_GenericSetAttr(made.ptr(), (name++)->ptr(), value.ptr())) throw nb::python_error();
     return made;
+}
+
+std::vector<nb::object> interned(std::initializer_list<const char *> names) {
+    std::vector<nb::object> all;
+    for (const char *name : names) all.push_back(nb::steal(PyUnicode_InternFromString(name)));
+    return all;
 }

@@ -43,7 +43,7 @@ struct Columns {
     Columns(size_t columns, size_t length) : length(length), bytes(4 * columns * length) {}
     template <class T> T *column(size_t i) { return (T *)bytes.data + i * length; }
     nb::object view(size_t i, DType dtype, size_t from, size_t to) const {
-        return array_over(bytes.object, dtype, {to - from}, 4 * (i * length + from));
+        return array_at(bytes.object, bytes.data + 4 * (i * length + from), dtype, {to - from});
     }
 };
 
@@ -89,8 +89,8 @@ nb::tuple distinct_rows(In<int32_t, 1> row, size_t rows) {
     for (size_t r = 0; r < rows; r++)
         if (index[r] >= 0) ((int32_t *)distinct.data)[index[r]] = (int32_t)r;
     for (size_t i = 0; i < row.shape(0); i++) ((int32_t *)index_of.data)[i] = index[row(i)];
-    return nb::make_tuple(array_over(distinct.object, DType::i4, {(size_t)count}, 0),
-                          array_over(index_of.object, DType::i4, {row.shape(0)}, 0));
+    return nb::make_tuple(array_at(distinct.object, distinct.data, DType::i4, {(size_t)count}),
+                          array_at(index_of.object, index_of.data, DType::i4, {row.shape(0)}));
 }
 
 nb::tuple assign_slots(In<int32_t, 1> entry_row, In<int32_t, 1> row) {
