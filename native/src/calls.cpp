@@ -129,11 +129,11 @@ nb::dict bounds() {
     nb::dict all;
     all["MAX_ROWS"] = MAX_ROWS;
     all["MAX_ENTRIES_PER_ROW"] = MAX_ENTRIES_PER_ROW;
-    all["MAX_FRAME_BYTES"] = packed::LARGEST_FRAME;
-    all["MAX_TEXT_BYTES"] = packed::LARGEST_TEXT;
-    all["LARGE_ARRAY_BYTES"] = packed::LARGE;
-    all["ALIGNMENT"] = packed::ALIGNMENT;
-    all["MAGIC"] = packed::MAGIC;
+    all["MAX_FRAME_BYTES"] = framing::LARGEST_FRAME;
+    all["MAX_TEXT_BYTES"] = framing::LARGEST_TEXT;
+    all["LARGE_ARRAY_BYTES"] = framing::LARGE;
+    all["ALIGNMENT"] = framing::ALIGNMENT;
+    all["MAGIC"] = framing::MAGIC;
     return all;
 }
 

@@ -7,14 +7,14 @@
 
 #include "arrays.h"
 
-namespace packed {
+namespace framing {
 
 constexpr uint8_t MAGIC = 0xc1; // no msgpack begins with it
 constexpr size_t ALIGNMENT = 8, LARGE = 64 << 10, LARGEST_FRAME = 64 << 20, LARGEST_TEXT = 64 << 10;
 
 inline size_t aligned(size_t at) { return (at + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-} // namespace packed
+} // namespace framing
 
 enum class DType { i1, u1, i4, i8, f4 };
 

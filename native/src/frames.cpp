@@ -6,7 +6,7 @@
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
 #include <numpy/arrayobject.h>
 
-using namespace packed;
+using namespace framing;
 
 namespace {
 
