@@ -35,7 +35,9 @@ format: $(BUILT)
 bench: export PYTHONPATH := tests/support:tests/benchmarks
 bench: $(BUILT) $(MODEL)
 	$(BIN)/python -P tests/benchmarks/kernel_speed.py
-	$(BIN)/python -P tests/benchmarks/step_overhead.py
+	$(BIN)/python -P tests/benchmarks/step_parts.py
+	$(BIN)/python -P tests/benchmarks/transports.py
+	$(BIN)/python -P tests/benchmarks/step_overhead.py --model $(MODEL)
 	$(BIN)/python -P tests/benchmarks/roofline.py $(MODEL) $(PACK)
 	$(BIN)/python -P tests/benchmarks/step_profile.py $(MODEL) $(PACK)
 	$(BIN)/python -P tests/benchmarks/beside_llama.py --model $(MODEL) \

@@ -25,7 +25,7 @@ from coordinator.halves import Halves
 from coordinator.layer_times import LayerTime, LayerTimes
 from coordinator.placement import Placement
 from coordinator.plan import DEVICE, LOCAL, Coverage, Part, plan_layer
-from coordinator.replies import Expected, add_reply
+from coordinator.replies import add_reply
 from coordinator.sums import LayerSums
 from expert_worker.bank import ExpertBank
 from peer_gpu.slots import ExpertSlots
@@ -65,8 +65,6 @@ class _Layer:
     """That the plan was made from."""
     awaited: dict[Seat, Part] = field(default_factory=dict)
     """What has been asked of whom, and not answered."""
-    expected: dict[Seat, Expected] = field(default_factory=dict)
-    """What good answers to that consist of."""
     local: deque[_Left] = field(default_factory=deque)
     """What is left to the local bank, and not computed yet."""
     plan_s: float = 0.0
@@ -135,8 +133,6 @@ class MeshExperts:
         self._ask(work, [part for part in parts if part.holder != DEVICE])
         if parts[0].holder == DEVICE:  # they ascend, and it is the lowest
             self._launch(work, parts[0])
-        for seat, part in work.awaited.items():  # only now, when all others have begun
-            work.expected[seat] = Expected.of(*part.distinct_rows(rows.count))
         work.begun_at = self._clock()
         work.plan_s, work.send_s = planned - began, work.begun_at - planned
 
@@ -316,7 +312,7 @@ class MeshExperts:
     def _add(self, work: _Layer, seat: Seat, part: Part, reply: Sums) -> bool:
         """Add a good answer to the sums; a bad one is counted and dropped."""
         try:
-            add_reply(reply, work.expected[seat], work.sums.to_host())
+            add_reply(reply, part.row, work.sums.to_host())
         except ProtocolError as error:
             self._cluster.counters.dropped += 1
             self._cluster.strike(seat, f"a wrong answer for layer {work.layer}: {error}")

@@ -1,4 +1,4 @@
-"""Who computes which expert of one layer: values in, values out, no socket and no kernel.
+"""Who computes which expert of one layer: values in, values out; no socket.
 
 An *entry* is one (row, expert) pair of the window. Its owner is decided once, from this layer's ids and one placement;
 whatever is decided later about the same entries is a new attempt. The plan puts a layer's entries in one order, by
@@ -7,11 +7,9 @@ holder, expert and row, and an entry's place in it is its bit in the coverage bi
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, replace
 
-import numpy as np
-
+import native
 from protocol.errors import RequestError
 from protocol.messages import F32, I32, I64, MAX_ENTRIES_PER_ROW, MAX_ROWS
 
@@ -50,14 +48,7 @@ class Part:
         """The rows this part needs of a window of `rows`, ascending, and each entry's index into them."""
         if rows == 1:  # most windows: one token of one conversation
             return self.row[:1], self.row
-        needed = np.zeros(rows, np.bool_)
-        needed[self.row] = True
-        distinct = np.flatnonzero(needed).astype(np.int32)
-        if len(distinct) == rows:
-            return distinct, self.row
-        index = np.empty(rows, np.int32)
-        index[distinct] = np.arange(len(distinct), dtype=np.int32)
-        return distinct, index[self.row]
+        return native.distinct_rows(self.row, rows)
 
 
 class Coverage:
@@ -87,30 +78,25 @@ def plan_layer(layer: int, ids: I32, weights: F32, owner: I64) -> list[Part]:
     ids and weights are (rows, k); `owner` (experts,), int64, names each expert's holder in this layer. RequestError,
     naming layer and row, for ids out of range, an expert twice in one row, or a weight that is not finite.
     """
-    rows, k = _shape(layer, ids, weights)
-    flat_ids, flat_weights = ids.reshape(-1), weights.reshape(-1)
-    _check_range(layer, flat_ids, flat_weights, k, len(owner))
-    # Entries are row-major before, so a stable sort by (holder, expert) makes them ascend by row, too.
-    order = (owner[flat_ids] * len(owner) + flat_ids).argsort(kind="stable")
-    expert = flat_ids[order]
-    row = np.zeros(k, np.int32) if rows == 1 else (order // k).astype(np.int32)
-    _check_duplicates(layer, rows, expert, row)
-    weight, holder = flat_weights[order], owner[expert]
-    bounds = [0, *((holder[1:] != holder[:-1]).nonzero()[0] + 1).tolist(), len(holder)]
+    _check_shape(layer, ids, weights)
+    try:
+        shares = native.plan_entries(ids, weights, owner)
+    except ValueError as error:  # names the row
+        raise RequestError(f"layer {layer}, {error}") from None
     return [
         Part(
-            holder=int(holder[start]),
+            holder=holder,
             attempt=0,
-            bits=((1 << end - start) - 1) << start,
-            expert=expert[start:end],
-            row=row[start:end],
-            weight=weight[start:end],
+            bits=((1 << len(expert)) - 1) << start,
+            expert=expert,
+            row=row,
+            weight=weight,
         )
-        for start, end in itertools.pairwise(bounds)
+        for holder, start, expert, row, weight in shares
     ]
 
 
-def _shape(layer: int, ids: I32, weights: F32) -> tuple[int, int]:
+def _check_shape(layer: int, ids: I32, weights: F32) -> None:
     if ids.ndim != 2 or ids.shape != weights.shape or ids.size == 0:
         raise RequestError(f"layer {layer}: ids {ids.shape} and weights {weights.shape}, one same (rows, k) expected")
     rows, k = ids.shape
@@ -118,24 +104,3 @@ def _shape(layer: int, ids: I32, weights: F32) -> tuple[int, int]:
         raise RequestError(
             f"layer {layer}: {rows} rows of {k} experts, {MAX_ROWS} of {MAX_ENTRIES_PER_ROW} at most expected"
         )
-    return rows, k
-
-
-def _check_range(layer: int, ids: I32, weights: F32, k: int, experts: int) -> None:
-    outside = ids.view(np.uint32) >= experts  # a negative id is a large unsigned one
-    if np.count_nonzero(outside):
-        at = int(np.flatnonzero(outside)[0])
-        raise RequestError(f"layer {layer}, row {at // k}: routed to expert {ids[at]}, 0 to {experts - 1} expected")
-    finite = np.isfinite(weights)
-    if np.count_nonzero(finite) < len(weights):
-        at = int(np.flatnonzero(~finite)[0])
-        raise RequestError(f"layer {layer}, row {at // k}: router weight {weights[at]}, a finite number expected")
-
-
-def _check_duplicates(layer: int, rows: int, expert: I32, row: I32) -> None:
-    twice = expert[1:] == expert[:-1]
-    if rows > 1:
-        twice &= row[1:] == row[:-1]
-    if np.count_nonzero(twice):
-        at = int(np.flatnonzero(twice)[0])
-        raise RequestError(f"layer {layer}, row {row[at]}: routed to expert {expert[at]} twice, once expected")

@@ -5,9 +5,12 @@ the argument's name before anything is read. Every call releases the GIL. Nothin
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+_Message = TypeVar("_Message")
 
 class NonFiniteError(ValueError):
     """An activation row holds NaN or infinity; args are (message, row)."""
@@ -166,6 +169,81 @@ def exponential(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """The exp of the bit path, elementwise, any shape: for sampling and tests."""
 
 def silu(x: NDArray[np.float32]) -> NDArray[np.float32]: ...
+def plan_entries(
+    ids: NDArray[np.int32], weights: NDArray[np.float32], owner: NDArray[np.int64]
+) -> list[tuple[int, int, NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]]:
+    """Entries of ids and weights (rows, k) in the order of (owner, expert, row), split by owner: the owner, where its
+    entries begin, and their expert, row and weight. ValueError, naming the row, for what cannot be routed."""
+
+def distinct_rows(row: NDArray[np.int32], rows: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Which of `rows` rows there are in `row`, ascending, and each entry's index into them."""
+
+def assign_slots(
+    entry_row: NDArray[np.int32], row: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """For entries of the rows `row`, named by index: each entry's slot, as `run_experts` takes it; of `row` those with
+    one entry; those with more."""
+
+def first_not_held(held: NDArray[np.uint8], expert: NDArray[np.int32]) -> int:
+    """The first of these experts for which `held` (experts,) is 0, or that it does not have; -1 if there is none."""
+
+def add_answer(
+    sums: NDArray[np.int64],
+    entry_row: NDArray[np.int32],
+    single_row: NDArray[np.int32],
+    single: NDArray[np.float32],
+    sum_row: NDArray[np.int32],
+    sum48: NDArray[np.uint8],
+    sum64: NDArray[np.int64],
+) -> None:
+    """Add the answer to a call for entries of rows `entry_row` of `sums` (rows, width), in the forms of Sums.
+
+    ValueError, and nothing added, unless just the rows with one entry come as finite `single` values in range, and
+    those with more as sums that so many entries can make.
+    """
+
+def encode_run_experts(
+    session: str,
+    placement: int,
+    step: int,
+    layer: int,
+    attempt: int,
+    codes: NDArray[np.int8],
+    scales: NDArray[np.float32],
+    values: NDArray[np.float32],
+    row: NDArray[np.int32],
+    entry_expert: NDArray[np.int32],
+    entry_row: NDArray[np.int32],
+    entry_weight: NDArray[np.float32],
+) -> tuple[bytes, int]:
+    """The first frame of a RunExperts, and how many of its arrays are large and have frames of their own.
+
+    ValueError if the message contradicts itself, TypeError for what it cannot hold.
+    """
+
+def decode_run_experts(cls: type[_Message], frames: list[bytes | memoryview]) -> _Message:
+    """A RunExperts, which `cls` is, checked; arrays are read-only views. ValueError if frames are not just one."""
+
+def encode_sums(
+    session: str,
+    step: int,
+    layer: int,
+    attempt: int,
+    single_row: NDArray[np.int32],
+    single: NDArray[np.float32],
+    sum_row: NDArray[np.int32],
+    sum48: NDArray[np.uint8],
+    sum64: NDArray[np.int64],
+    busy_us: int,
+    wait_us: int,
+) -> tuple[bytes, int]:
+    """As `encode_run_experts`, of a Sums."""
+
+def decode_sums(cls: type[_Message], frames: list[bytes | memoryview]) -> _Message:
+    """As `decode_run_experts`, of a Sums."""
+
+def packed_bounds() -> dict[str, int]:
+    """The bounds of the protocol as packed messages keep them, by name: a test compares them."""
 
 class Watch:
     """Survives a mapped file that shrinks: while it lives, a SIGBUS inside `data` is answered with a zero page and

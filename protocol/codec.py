@@ -8,27 +8,39 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol import packed
 from protocol.errors import ProtocolError
 from protocol.fields import MAX_ITEMS, MAX_TEXT_BYTES, TABLES, ArrayField, Table
-from protocol.messages import PROTOCOL, Hello, Message
+from protocol.messages import PROTOCOL, Hello, Message, RunExperts, Sums
+from protocol.packed import LARGE_ARRAY_BYTES, MAGIC, Frame
+
+__all__ = [
+    "ALIGNMENT",
+    "LARGE_ARRAY_BYTES",
+    "MAGIC",
+    "MAX_FRAMES",
+    "MAX_FRAME_BYTES",
+    "MAX_HEADER_BYTES",
+    "MAX_TEXT_BYTES",
+    "TABLES",
+    "decode",
+    "encode",
+]
 
 MAX_FRAME_BYTES = 64 << 20
 """Of any frame."""
 MAX_HEADER_BYTES = 1 << 20
-LARGE_ARRAY_BYTES = 64 << 10
-"""An array from this size on has a frame of its own; smaller ones share one."""
 ALIGNMENT = 8
 """Arrays in the shared frame start at multiples of this."""
 MAX_FRAMES = 2 + max(len(table.arrays) for table in TABLES.values())
 """Header, shared frame, and every array on its own."""
-
-Frame: TypeAlias = bytes | memoryview
 
 _HEADER_KEYS = {"kind", "fields", "arrays"}
 _PADDING = tuple(bytes(-size % ALIGNMENT) for size in range(ALIGNMENT))
@@ -39,6 +51,8 @@ def encode(message: Message) -> list[Frame]:
 
     ProtocolError if a field does not hold what its class says, which is a mistake of the caller.
     """
+    if isinstance(message, RunExperts | Sums):
+        return _encode_packed(message)
     table = TABLES[type(message).__name__]
     fields = {name: getattr(message, name) for name in table.plain}
     for name, value in fields.items():
@@ -65,9 +79,15 @@ def decode(frames: Sequence[Frame]) -> Message:
     """The message in these frames. ProtocolError, and nothing else, for whatever is not exactly one."""
     if not 1 <= len(frames) <= MAX_FRAMES:
         raise ProtocolError(f"1 to {MAX_FRAMES} frames expected, found {len(frames)}")
-    header = _unpack(frames[0])
+    first = frames[0]
+    if len(first) and first[0] == MAGIC:
+        try:
+            return packed.decode(frames)
+        except ValueError as error:
+            raise ProtocolError(f"a packed message: {error}") from None
+    header = _unpack(first)
     table = TABLES.get(header["kind"]) if isinstance(header["kind"], str) else None
-    if table is None:
+    if table is None or table.cls in (RunExperts, Sums):  # which come packed
         raise ProtocolError(f"unknown kind {reprlib.repr(header['kind'])}")
     fields = header["fields"]
     if type(fields) is not dict:
@@ -80,6 +100,31 @@ def decode(frames: Sequence[Frame]) -> Message:
     for name, value in fields.items():
         table.check(name, value)
     return table.cls(**fields, **_arrays(table, header["arrays"], frames))
+
+
+def _encode_packed(message: RunExperts | Sums) -> list[Frame]:
+    try:
+        return packed.encode(message)
+    except TypeError:
+        sound = _contiguous(message)
+    except ValueError as error:
+        raise ProtocolError(f"{type(message).__name__}: {error}") from None
+    try:
+        return packed.encode(sound)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"{type(message).__name__}: {error}") from None
+
+
+def _contiguous(message: RunExperts | Sums) -> RunExperts | Sums:
+    """The same with its arrays in C order; ProtocolError naming the field that cannot be sent."""
+    table = TABLES[type(message).__name__]
+    for name in table.plain:
+        table.check(name, getattr(message, name))
+    arrays = {field.name: getattr(message, field.name) for field in table.arrays}
+    for field in table.arrays:
+        _check_array(table, field, arrays[field.name])
+    changes: dict[str, Any] = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    return replace(message, **changes)
 
 
 def _pack(header: dict[str, Any]) -> bytes:

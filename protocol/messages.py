@@ -58,12 +58,6 @@ def _at_least(lowest: int, **fields: int) -> None:
             raise ProtocolError(f"{name} must be {lowest} or more, found {value}")
 
 
-def _same_length(**columns: NDArray[Any]) -> None:
-    lengths = {name: len(column) for name, column in columns.items()}
-    if len(set(lengths.values())) > 1:
-        raise ProtocolError(f"arrays that belong together differ in length: {lengths}")
-
-
 # --- control: hello ---------------------------------------------------------------------------------------------
 
 
@@ -233,42 +227,6 @@ class RunExperts(Message):
     entry_row: Annotated[I32, Spec("i4", 1)]  # (entries,): index into `codes` or `values`, ascending in an expert
     entry_weight: Annotated[F32, Spec("f4", 1)]  # (entries,): router weight, applied by the receiver, once
 
-    def __post_init__(self) -> None:
-        """Sizes, order and indices; whether the numbers are activations is for native.Rows to say."""
-        if min(self.placement, self.step, self.layer, self.attempt) < 0:
-            raise ProtocolError("placement, step, layer and attempt must be 0 or more")
-        self._check_activations()
-        self._check_entries()
-
-    def _check_activations(self) -> None:
-        rows, quantised, plain = len(self.row), len(self.codes), len(self.values)
-        if not 1 <= rows <= MAX_ROWS:
-            raise ProtocolError(f"1 to {MAX_ROWS} rows expected, found {rows}")
-        if (quantised, plain) not in ((rows, 0), (0, rows)):
-            raise ProtocolError(f"one form of activations for {rows} rows expected: {quantised=}, {plain=}")
-        if quantised and (self.codes.shape[1] % 32 or self.scales.shape != (rows, self.codes.shape[1] // 32)):
-            raise ProtocolError(f"scales {self.scales.shape} do not fit codes {self.codes.shape}")
-        if plain and self.scales.size:
-            raise ProtocolError(f"scales {self.scales.shape} without codes")
-        if self.row[0] < 0 or (rows > 1 and np.count_nonzero(self.row[1:] <= self.row[:-1])):
-            raise ProtocolError("window rows must ascend from 0 or more")
-
-    def _check_entries(self) -> None:
-        rows, entries = len(self.row), len(self.entry_row)
-        if not entries == len(self.entry_expert) == len(self.entry_weight):
-            _same_length(entry_expert=self.entry_expert, entry_row=self.entry_row, entry_weight=self.entry_weight)
-        if not 1 <= entries <= rows * MAX_ENTRIES_PER_ROW:
-            raise ProtocolError(f"1 to {rows * MAX_ENTRIES_PER_ROW} entries expected, found {entries}")
-        if rows == 1:  # most messages: one token of one conversation
-            outside, order = np.count_nonzero(self.entry_row), self.entry_expert
-        else:
-            outside = np.count_nonzero(self.entry_row.view(np.uint32) >= rows)  # a negative one is a large unsigned one
-            order = self.entry_expert * np.int64(rows) + self.entry_row
-        if outside:
-            raise ProtocolError(f"entry rows must lie in 0..{rows - 1}")
-        if order[0] < 0 or np.count_nonzero(order[1:] <= order[:-1]):
-            raise ProtocolError("entries must ascend by expert from 0 or more, then by row, no pair twice")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sums(Message):
@@ -289,14 +247,6 @@ class Sums(Message):
     sum64: Annotated[I64, Spec("i8", 2)]  # (sum rows, width), or empty
     busy_us: int
     wait_us: int  # since the previous answer left
-
-    def __post_init__(self) -> None:
-        _same_length(single_row=self.single_row, single=self.single)
-        short, long = len(self.sum48), len(self.sum64)
-        if min(short, long) or short + long != len(self.sum_row):
-            raise ProtocolError(f"sums of {len(self.sum_row)} rows in one form expected: {short=}, {long=}")
-        if short and self.sum48.shape[2] != 6:
-            raise ProtocolError(f"48-bit sums have 6 bytes each, found {self.sum48.shape[2]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

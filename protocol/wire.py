@@ -16,10 +16,11 @@ from typing import Self
 
 import zmq
 
-from protocol.codec import MAX_FRAME_BYTES, MAX_FRAMES, Frame, decode, encode
+from protocol.codec import MAX_FRAME_BYTES, MAX_FRAMES, decode, encode
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError, ProtocolError
 from protocol.messages import MAX_ROWS, Message
+from protocol.packed import Frame
 
 __all__ = ["Bound", "Dialled", "check_endpoint", "longest_work_frame", "wait"]
 
@@ -148,8 +149,8 @@ class Bound(_Socket):
         No peer may send a frame longer than `max_frame_bytes`, MAX_FRAME_BYTES at most, nor does this side.
         """
         endpoint = check_endpoint(endpoint)
-        # Copied are peer, header and shared frame.
-        super().__init__(zmq.ROUTER, endpoint, max_frame_bytes=max_frame_bytes, copied_frames=3)
+        # Copied are the peer, and the frame with all that is small.
+        super().__init__(zmq.ROUTER, endpoint, max_frame_bytes=max_frame_bytes, copied_frames=2)
         try:
             self._socket.bind(endpoint)
         except zmq.ZMQError as error:
@@ -186,8 +187,8 @@ class Dialled(_Socket):
     def __init__(self, endpoint: str, *, max_frame_bytes: int = SMALL_FRAME_BYTES) -> None:
         """Dial. ConfigError if the endpoint is not on this machine. See Bound for `max_frame_bytes`."""
         endpoint = check_endpoint(endpoint, dial=True)
-        # Copied are header and shared frame.
-        super().__init__(zmq.DEALER, endpoint, max_frame_bytes=max_frame_bytes, copied_frames=2)
+        # Copied is the frame with all that is small.
+        super().__init__(zmq.DEALER, endpoint, max_frame_bytes=max_frame_bytes, copied_frames=1)
         try:
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:

@@ -1,5 +1,5 @@
 // The fixed-point combine: entries meet as integers on the 2^-36 grid, so their order cannot matter.
-#include "arrays.h"
+#include "calls.h"
 #include "exact.h"
 #include "kernels.h"
 #include "row_tasks.h"
@@ -46,11 +46,11 @@ nb::object pack48(In<int64_t, 2> values) {
     uint64_t beyond = 0;
     for (size_t i = 0; i < n; i++) beyond |= ((uint64_t)from[i] + LIMIT_48) >> 48;
     if (beyond) return nb::none();
-    NewArray<uint8_t> out({values.shape(0), values.shape(1), 6});
+    NewBytes out(6 * n);
     for (size_t i = 0; i + 1 < n; i++)
         memcpy(out.data + 6 * i, from + i, 8); // the next value covers the last two bytes
     if (n) memcpy(out.data + 6 * (n - 1), from + n - 1, 6);
-    return out.object;
+    return array_at(out.object, out.data, DType::u1, {values.shape(0), values.shape(1), 6});
 }
 
 nb::object unpack48(In<uint8_t, 3> packed) {

@@ -17,6 +17,9 @@ void bind_attention(nb::module_ &);
 void bind_kv_cache(nb::module_ &);
 void bind_router(nb::module_ &);
 void bind_guard(nb::module_ &);
+void bind_plan(nb::module_ &);
+void bind_calls(nb::module_ &);
+void bind_answers(nb::module_ &);
 
 namespace {
 
@@ -73,4 +76,7 @@ NB_MODULE(_kernels, m) {
     bind_attention(m);
     bind_router(m);
     bind_guard(m);
+    bind_plan(m);
+    bind_calls(m);
+    bind_answers(m);
 }

@@ -6,11 +6,10 @@ import time
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 import native
 from protocol.errors import ExpertError
-from protocol.messages import F32, I8, I32, I64, MAX_ENTRIES_PER_ROW, MAX_REASON, U8, RunExperts, Sums, WorkFailed
+from protocol.messages import F32, I8, I32, I64, MAX_REASON, U8, RunExperts, Sums, WorkFailed
 
 
 class ActivationRows(Protocol):
@@ -46,10 +45,10 @@ class Slots(NamedTuple):
 
     entry_slot: I32
     """(entries,): index into the single rows, or -1 - index into the sums."""
-    single: NDArray[np.intp]
-    """Rows with one entry, ascending."""
-    several: NDArray[np.intp]
-    """Rows with more, ascending."""
+    single_row: I32
+    """The window's rows with one entry, ascending."""
+    sum_row: I32
+    """Those with more, ascending."""
 
 
 def answer(work: RunExperts, bank: Runner[Rows], held: U8 | None, wait_us: int = 0) -> Sums | WorkFailed:
@@ -60,9 +59,9 @@ def answer(work: RunExperts, bank: Runner[Rows], held: U8 | None, wait_us: int =
     try:
         _check_held(work, held)
         rows = bank.rows(work.layer, work.codes, work.scales, work.values)
-        slots = assign_slots(work.layer, work.entry_row, len(work.row))
-        single = np.empty((len(slots.single), rows.columns), np.float32)
-        sums = np.zeros((len(slots.several), rows.columns), np.int64)
+        slots = assign_slots(work.layer, work.entry_row, work.row)
+        single = np.empty((len(slots.single_row), rows.columns), np.float32)
+        sums = np.zeros((len(slots.sum_row), rows.columns), np.int64)
         began = time.perf_counter_ns()
         bank.run(work.layer, rows, work.entry_expert, work.entry_row, work.entry_weight, slots.entry_slot, single, sums)
         busy_us = (time.perf_counter_ns() - began) // 1000
@@ -74,9 +73,9 @@ def answer(work: RunExperts, bank: Runner[Rows], held: U8 | None, wait_us: int =
         step=work.step,
         layer=work.layer,
         attempt=work.attempt,
-        single_row=work.row[slots.single],
+        single_row=slots.single_row,
         single=single,
-        sum_row=work.row[slots.several],
+        sum_row=slots.sum_row,
         sum48=sum48,
         sum64=sum64,
         busy_us=busy_us,
@@ -84,19 +83,15 @@ def answer(work: RunExperts, bank: Runner[Rows], held: U8 | None, wait_us: int =
     )
 
 
-def assign_slots(layer: int, entry_row: I32, rows: int) -> Slots:
-    """A single row for each row with one entry, a sum for each with more; ExpertError for more than a sum holds."""
-    if rows == 1:  # most calls: one token of one conversation
-        one = len(entry_row) == 1
-        this, none = np.zeros(1, np.intp), np.empty(0, np.intp)
-        slot = np.full(len(entry_row), 0 if one else -1, np.int32)
-        return Slots(slot, this, none) if one else Slots(slot, none, this)
-    count = np.bincount(entry_row, minlength=rows)
-    if count.max() > MAX_ENTRIES_PER_ROW:
-        raise ExpertError(layer, -1, f"{count.max()} experts for one row, {MAX_ENTRIES_PER_ROW} at most expected")
-    single, several = count == 1, count > 1
-    slot = np.where(single, np.cumsum(single, dtype=np.int32) - 1, -np.cumsum(several, dtype=np.int32))
-    return Slots(slot[entry_row], np.flatnonzero(single), np.flatnonzero(several))
+def assign_slots(layer: int, entry_row: I32, row: I32) -> Slots:
+    """A single row for each row with one entry, a sum for each with more; ExpertError for more than a sum holds.
+
+    `row` (rows,) are the window's rows, ascending, `entry_row` each entry's index into them.
+    """
+    try:
+        return Slots(*native.assign_slots(entry_row, row))
+    except ValueError as error:
+        raise ExpertError(layer, -1, str(error)) from None
 
 
 def pack(sums: I64) -> tuple[U8, I64]:
@@ -117,9 +112,8 @@ def _check_held(work: RunExperts, held: U8 | None) -> None:
         raise ExpertError(work.layer, -1, f"the model has layers 0 to {layers - 1}")
     if work.entry_expert[-1] >= experts:
         raise ExpertError(work.layer, int(work.entry_expert[-1]), f"the model has experts 0 to {experts - 1}")
-    of_entries = held[work.layer][work.entry_expert]
-    if not of_entries.all():
-        missing = int(work.entry_expert[np.flatnonzero(of_entries == 0)[0]])
+    missing = native.first_not_held(held[work.layer], work.entry_expert)
+    if missing >= 0:
         raise ExpertError(work.layer, missing, f"not held under placement {work.placement}")
 
 

@@ -25,7 +25,8 @@ GEOMETRY: dict[str, Any] = {
     "experts": 32,
     "vocab": 4096,
 }
-"""Layers of Qwen3-30B-A3B, with fewer experts to choose from: what is routed, sent and computed is the same."""
+"""Layers of Qwen3-30B-A3B, with fewer experts to choose from: what is routed, sent and computed is the same, but more
+of it stays in the caches."""
 
 
 def measure(model: Path, folder: Path, workers: int, tokens: int) -> dict[str, float]:
@@ -38,24 +39,25 @@ def measure(model: Path, folder: Path, workers: int, tokens: int) -> dict[str, f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, help="another model than a synthetic one of real geometry")
+    parser.add_argument("--model", type=Path, help="a whole model to ask, beside a synthetic one of its layers")
     parser.add_argument("--tokens", type=int, default=150)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     print(heading("Overhead of a layer"))
     with tempfile.TemporaryDirectory() as folder:
-        model = options.model or write_model(Path(folder) / "wide.gguf", **GEOMETRY)
-        found: dict[int, list[dict[str, float]]] = {workers: [] for workers in WORKERS}
+        models = [write_model(Path(folder) / "layers.gguf", **GEOMETRY), *([options.model] if options.model else [])]
+        sides = [(model, workers) for model in models for workers in WORKERS]
+        found: dict[tuple[Path, int], list[dict[str, float]]] = {side: [] for side in sides}
         for _ in range(options.rounds):
-            for workers in WORKERS:
-                found[workers].append(measure(model, Path(folder), workers, options.tokens))
+            for model, workers in sides:
+                found[model, workers].append(measure(model, Path(folder), workers, options.tokens))
     rows = []
-    for workers, rounds in found.items():
+    for (model, workers), rounds in found.items():
         for percent in (50, 99):
             columns = [[each[f"{part}_p{percent}_us"] / 1000 for each in rounds] for part in PARTS]
             spread = f"{min(columns[-1]):.3g}-{max(columns[-1]):.3g}"
-            rows.append([workers, f"P{percent}", *map(statistics.median, columns), spread])
-    print(table(["workers", "ms", *PARTS, "overhead, range"], rows))
+            rows.append([model.stem, workers, f"P{percent}", *map(statistics.median, columns), spread])
+    print(table(["model", "workers", "ms", *PARTS, "overhead, range"], rows))
 
 
 if __name__ == "__main__":

@@ -57,6 +57,22 @@ def test_entries_ascend_by_expert_then_row_and_the_local_part_comes_first(routin
 
 
 @given(routings())
+def test_the_plan_is_that_of_plain_python(routing: tuple[I32, F32, I64]) -> None:
+    ids, weights, owner = routing
+    entries = sorted(
+        (int(owner[expert]), expert, row, float(weights[row, j]))
+        for row, experts in enumerate(ids.tolist())
+        for j, expert in enumerate(experts)
+    )
+    planned = [
+        (part.holder, *entry)
+        for part in plan_layer(0, ids, weights, owner)
+        for entry in zip(part.expert.tolist(), part.row.tolist(), part.weight.tolist(), strict=True)
+    ]
+    assert planned == entries
+
+
+@given(routings())
 def test_distinct_rows_name_just_the_rows_that_are_needed(routing: tuple[I32, F32, I64]) -> None:
     for part in plan_layer(0, *routing):
         rows, index = part.distinct_rows(len(routing[0]))

@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import native
-from coordinator.replies import ENTRY_LIMIT, Expected, add_reply
+from coordinator.replies import add_reply
 from protocol.errors import ProtocolError
-from protocol.messages import I32, I64, Sums
+from protocol.messages import F32, I32, I64, Sums
 
 WIDTH = 32
-ROWS = np.array([1, 3, 4], np.int32)
-INDEX = np.array([0, 1, 2, 1], np.int32)  # row 3 has two entries, rows 1 and 4 have one
-EXPECTED = Expected.of(ROWS, INDEX)
+ASKED = np.array([1, 3, 4, 3], np.int32)  # row 3 has two entries, rows 1 and 4 have one
+ENTRY_LIMIT = 1 << 58
+"""An entry's magnitude on the fixed-point grid is below this: 2**22 on a grid of 2**-36."""
 
 
 def good_reply(wide: bool = False) -> Sums:
@@ -45,36 +45,82 @@ def some_sums() -> I64:
     return np.arange(6 * WIDTH, dtype=np.int64).reshape(6, WIDTH)
 
 
-def test_rows_are_expected_in_the_form_their_entries_call_for() -> None:
-    assert EXPECTED.single_row.tolist() == [1, 4]
-    assert EXPECTED.sum_row.tolist() == [3]
-    assert EXPECTED.sum_limit.tolist() == [[2 * ENTRY_LIMIT]]
+def fixed(values: F32) -> I64:
+    return np.rint(values.astype(np.float64) * 2.0**36).astype(np.int64)
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=20))
-def test_every_row_is_expected_once(rows_of_entries: list[int]) -> None:
-    rows, index = np.unique(np.array(rows_of_entries, np.int32), return_inverse=True)
-    expected = Expected.of(rows, index.astype(np.int32))
-    assert sorted([*expected.single_row.tolist(), *expected.sum_row.tolist()]) == rows.tolist()
-    assert all(rows_of_entries.count(row) == 1 for row in expected.single_row.tolist())
-    assert expected.sum_limit.ravel().tolist() == [
-        rows_of_entries.count(row) * ENTRY_LIMIT for row in expected.sum_row.tolist()
-    ]
+def twin(reply: Sums, asked: list[int], sums: I64) -> I64 | None:
+    """What the sums are afterwards, in plain Python; None if the reply is none that was asked for."""
+    once = sorted(row for row in set(asked) if asked.count(row) == 1)
+    more = sorted(row for row in set(asked) if asked.count(row) > 1)
+    if reply.single_row.tolist() != once or reply.sum_row.tolist() != more:
+        return None
+    if not (np.abs(reply.single) < 2.0**22).all():
+        return None
+    wide = reply.sum64 if len(reply.sum64) else native.unpack48(reply.sum48)
+    for row, values in zip(more, wide.tolist(), strict=True):
+        if any(abs(value) >= asked.count(row) * ENTRY_LIMIT for value in values):
+            return None
+    total = sums.copy()
+    total[reply.single_row] += fixed(reply.single)
+    total[reply.sum_row] += wide
+    return total
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_any_reply_is_added_or_refused_as_plain_python_would(data: st.DataObject) -> None:
+    asked = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=12))
+    once = sorted(row for row in set(asked) if asked.count(row) == 1)
+    more = sorted(row for row in set(asked) if asked.count(row) > 1)
+    width = data.draw(st.integers(1, 3))
+    floats = st.sampled_from([0.5, -1.25, 2.0**-40, 4194303.5, 2.0**22, -(2.0**22), float("nan")])
+    limits = [0, 1, -1, 2 * ENTRY_LIMIT, -2 * ENTRY_LIMIT, 3 * ENTRY_LIMIT - 1, -(2**63), 2**47]
+    kinds = st.one_of(st.just(limits[:3]), st.just(limits))
+    wide = np.array(
+        [[data.draw(st.sampled_from(data.draw(kinds))) for _ in range(width)] for _ in more], np.int64
+    ).reshape(len(more), width)
+    packed = native.pack48(wide) if data.draw(st.booleans()) else None
+    if data.draw(st.integers(0, 5)) == 0:
+        once = once[::-1] if data.draw(st.booleans()) else [row + 1 for row in once]
+    reply = Sums(
+        session="s",
+        step=0,
+        layer=0,
+        attempt=0,
+        single_row=np.array(once, np.int32),
+        single=np.array([[data.draw(floats) for _ in range(width)] for _ in once], np.float32).reshape(-1, width),
+        sum_row=np.array(more, np.int32),
+        sum48=np.empty((0, width, 6), np.uint8) if packed is None else packed,
+        sum64=wide if packed is None else np.empty((0, width), np.int64),
+        busy_us=1,
+        wait_us=1,
+    )
+    sums = np.arange(6 * width, dtype=np.int64).reshape(6, width)
+    expected = twin(reply, asked, sums)
+    before = sums.copy()
+    if expected is None:
+        with pytest.raises(ProtocolError):
+            add_reply(reply, np.array(asked, np.int32), sums)
+        np.testing.assert_array_equal(sums, before)
+    else:
+        add_reply(reply, np.array(asked, np.int32), sums)
+        np.testing.assert_array_equal(sums, expected)
 
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_good_reply_is_added_in_either_form(wide: bool) -> None:
     reply, sums = good_reply(wide), some_sums()
-    add_reply(reply, EXPECTED, sums)
+    add_reply(reply, ASKED, sums)
     expected = some_sums()
-    expected[[1, 4]] += np.rint(reply.single.astype(np.float64) * 2.0**36).astype(np.int64)
+    expected[[1, 4]] += fixed(reply.single)
     expected[3] += (good_reply(wide=True).sum64)[0]
     np.testing.assert_array_equal(sums, expected)
 
 
 def test_the_largest_sum_that_entries_can_make_is_added() -> None:
     reply, sums = good_reply(wide=True), np.zeros((6, WIDTH), np.int64)
-    add_reply(replace(reply, sum64=np.full((1, WIDTH), 2 * ENTRY_LIMIT - 1)), EXPECTED, sums)
+    add_reply(replace(reply, sum64=np.full((1, WIDTH), 2 * ENTRY_LIMIT - 1)), ASKED, sums)
     assert (sums[3] == 2 * ENTRY_LIMIT - 1).all()
 
 
@@ -109,7 +155,7 @@ def rows(*numbers: int) -> I32:
 def test_anything_else_is_refused_and_nothing_added(change: dict[str, Any], reason: str) -> None:
     sums = some_sums()
     with pytest.raises(ProtocolError, match=reason):
-        add_reply(replace(good_reply(), **change), EXPECTED, sums)
+        add_reply(replace(good_reply(), **change), ASKED, sums)
     np.testing.assert_array_equal(sums, some_sums())
 
 
@@ -117,5 +163,5 @@ def test_anything_else_is_refused_and_nothing_added(change: dict[str, Any], reas
 def test_a_sum_that_its_entries_cannot_make_is_refused(value: int) -> None:
     reply, sums = good_reply(wide=True), some_sums()
     with pytest.raises(ProtocolError, match="larger than its entries can make it"):
-        add_reply(replace(reply, sum64=_poked(reply.sum64, value)), EXPECTED, sums)
+        add_reply(replace(reply, sum64=_poked(reply.sum64, value)), ASKED, sums)
     np.testing.assert_array_equal(sums, some_sums())

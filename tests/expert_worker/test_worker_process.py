@@ -123,7 +123,7 @@ def test_garbage_from_the_coordinator_is_dropped_and_counted(coordinator: Script
     hello = coordinator.welcome(worker)
     coordinator.assign_all(worker, hello)
     good = [bytes(frame) for frame in codec.encode(work())]
-    garbage = [[b""], [b"x" * 100], [*good, b""], [good[0]], [good[0][:-1], good[1]], [b"\xc1"] * 40]
+    garbage = [[b""], [b"x" * 100], [*good, b""], [good[0][:-1]], [good[0], good[0]], [b"\xc1"] * 40]
     for frames in garbage:
         coordinator.control._socket.send_multipart([coordinator.control_peer, *frames])
         coordinator.work._socket.send_multipart([coordinator.work_peer, *frames])

@@ -1,7 +1,7 @@
 """A real expert worker that says on stderr how large the largest messages were on its work connection.
 
-A line `largest sent BYTES`, or `received`, comes for each new largest, of what a message's arrays take: its header has
-numbers of any length. Otherwise this is `expert_worker.main`.
+A line `largest sent BYTES`, or `received`, comes for each new largest packed message: others have numbers of any
+length, and are small. Otherwise this is `expert_worker.main`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import expert_worker.main
-from protocol.codec import Frame
 from protocol.holder import process
+from protocol.packed import MAGIC, Frame
 from protocol.wire import SMALL_FRAME_BYTES, Dialled
 
 
@@ -34,7 +34,9 @@ class MeasuredLine(Dialled):
         return frames
 
     def _measure(self, way: str, frames: Sequence[Frame]) -> None:
-        size = sum(memoryview(frame).nbytes for frame in frames[1:])
+        if not frames or frames[0][0] != MAGIC:
+            return
+        size = sum(memoryview(frame).nbytes for frame in frames)
         if size > self._largest[way]:
             self._largest[way] = size
             sys.stderr.write(f"largest {way} {size}\n")

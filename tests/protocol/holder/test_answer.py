@@ -152,9 +152,10 @@ def test_only_an_expert_error_is_an_answer() -> None:
 
 def test_a_row_takes_no_more_experts_than_its_sum_can_hold() -> None:
     full = np.array([0] * 31 + [1], np.int32)
-    assert len(assign_slots(0, full, 2).several) == 1
+    two = np.arange(2, dtype=np.int32)
+    assert len(assign_slots(0, full, two).sum_row) == 1
     with pytest.raises(ExpertError, match="layer 5: 32 experts for one row, 31 at most expected"):
-        assign_slots(5, np.array([0] * 32 + [1], np.int32), 2)
+        assign_slots(5, np.array([0] * 32 + [1], np.int32), two)
 
 
 rows_of_entries = st.integers(1, 9).flatmap(
@@ -166,12 +167,14 @@ rows_of_entries = st.integers(1, 9).flatmap(
 @given(rows_of_entries)
 def test_every_entry_has_a_slot_of_its_row(case: tuple[int, list[int]]) -> None:
     rows, entries = case
-    entry_row: I32 = np.array(entries, np.int32)
-    slots = assign_slots(0, entry_row, rows)
-    assert slots.entry_slot.dtype == np.int32
-    for row, slot in zip(entries, slots.entry_slot.tolist(), strict=True):
-        assert (slots.single[slot] if slot >= 0 else slots.several[-1 - slot]) == row
-        assert (entries.count(row) == 1) == (slot >= 0)
+    row: I32 = np.arange(10, 10 + 2 * rows, 2, dtype=np.int32)
+    slots = assign_slots(0, np.array(entries, np.int32), row)
+    assert slots.entry_slot.dtype == slots.single_row.dtype == slots.sum_row.dtype == np.int32
+    for index, slot in zip(entries, slots.entry_slot.tolist(), strict=True):
+        assert (slots.single_row[slot] if slot >= 0 else slots.sum_row[-1 - slot]) == row[index]
+        assert (entries.count(index) == 1) == (slot >= 0)
+    assert slots.single_row.tolist() == [row[index] for index in range(rows) if entries.count(index) == 1]
+    assert slots.sum_row.tolist() == [row[index] for index in range(rows) if entries.count(index) > 1]
 
 
 def test_sums_travel_in_48_bits_if_all_of_them_fit() -> None:

@@ -1,0 +1,138 @@
+// The small arrays around a layer's experts: who computes what, which rows a call needs, where a holder adds them up.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "calls.h"
+
+namespace {
+
+constexpr int MAX_ENTRIES_PER_ROW = 31; // so many fit a sum
+
+struct Entry { // of a layer's plan; `at` is its place in ids
+    int64_t holder;
+    int32_t expert;
+    uint32_t at;
+    bool operator<(const Entry &other) const {
+        if (holder != other.holder) return holder < other.holder;
+        return expert != other.expert ? expert < other.expert : at < other.at;
+    }
+};
+
+std::string in_row(size_t at, size_t k) { return "row " + std::to_string(at / k) + ": "; }
+
+std::vector<Entry> entries_of(In<int32_t, 2> ids, In<float, 2> weights, In<int64_t, 1> owner) {
+    const size_t n = ids.size(), k = ids.shape(1), experts = owner.shape(0);
+    std::vector<Entry> entries(n);
+    for (size_t i = 0; i < n; i++) {
+        int32_t id = ids.data()[i];
+        if ((uint32_t)id >= experts) // a negative id is a large unsigned one
+            refuse(in_row(i, k) + "routed to expert " + std::to_string(id) + ", 0 to " + std::to_string(experts - 1) +
+                   " expected");
+        if (!std::isfinite(weights.data()[i]))
+            refuse(in_row(i, k) + "router weight " + std::to_string(weights.data()[i]) + ", a finite number expected");
+        entries[i] = {owner(id), id, (uint32_t)i};
+    }
+    return entries;
+}
+
+// Int32 and fp32 columns of one length, in one piece of memory.
+struct Columns {
+    size_t length;
+    NewBytes bytes;
+    Columns(size_t columns, size_t length) : length(length), bytes(4 * columns * length) {}
+    template <class T> T *column(size_t i) { return (T *)bytes.data + i * length; }
+    nb::object view(size_t i, DType dtype, size_t from, size_t to) const {
+        return array_at(bytes.object, bytes.data + 4 * (i * length + from), dtype, {to - from});
+    }
+};
+
+nb::list plan_entries(In<int32_t, 2> ids, In<float, 2> weights, In<int64_t, 1> owner) {
+    expect_equal("weights: rows", weights.shape(0), ids.shape(0));
+    expect_equal("weights: columns", weights.shape(1), ids.shape(1));
+    std::vector<Entry> entries = entries_of(ids, weights, owner);
+    std::sort(entries.begin(), entries.end());
+    const size_t n = entries.size(), k = ids.shape(1);
+    Columns columns(3, n);
+    int32_t *expert = columns.column<int32_t>(0), *row = columns.column<int32_t>(1);
+    float *weight = columns.column<float>(2);
+    nb::list shares;
+    size_t start = 0;
+    for (size_t i = 0; i < n; i++) {
+        const Entry &e = entries[i];
+        expert[i] = e.expert;
+        row[i] = (int32_t)(e.at / k);
+        weight[i] = weights.data()[e.at];
+        if (i && expert[i] == expert[i - 1] && row[i] == row[i - 1])
+            refuse(in_row(e.at, k) + "routed to expert " + std::to_string(e.expert) + " twice, once expected");
+        if (i + 1 < n && entries[i + 1].holder == e.holder) continue;
+        size_t end = i + 1;
+        shares.append(nb::make_tuple(e.holder, start, columns.view(0, DType::i4, start, end),
+                                     columns.view(1, DType::i4, start, end), columns.view(2, DType::f4, start, end)));
+        start = end;
+    }
+    return shares;
+}
+
+void check_rows(In<int32_t, 1> row, size_t rows) {
+    for (size_t i = 0; i < row.shape(0); i++) expect((uint32_t)row(i) < rows, "row: out of range");
+}
+
+nb::tuple distinct_rows(In<int32_t, 1> row, size_t rows) {
+    check_rows(row, rows);
+    std::vector<int32_t> index(rows, -1);
+    for (size_t i = 0; i < row.shape(0); i++) index[row(i)] = 0;
+    int32_t count = 0;
+    for (int32_t &place : index)
+        if (place == 0) place = count++;
+    NewBytes distinct(4 * (size_t)count), index_of(4 * row.shape(0));
+    for (size_t r = 0; r < rows; r++)
+        if (index[r] >= 0) ((int32_t *)distinct.data)[index[r]] = (int32_t)r;
+    for (size_t i = 0; i < row.shape(0); i++) ((int32_t *)index_of.data)[i] = index[row(i)];
+    return nb::make_tuple(array_at(distinct.object, distinct.data, DType::i4, {(size_t)count}),
+                          array_at(index_of.object, index_of.data, DType::i4, {row.shape(0)}));
+}
+
+nb::tuple assign_slots(In<int32_t, 1> entry_row, In<int32_t, 1> row) {
+    const size_t rows = row.shape(0), n = entry_row.shape(0);
+    check_rows(entry_row, rows);
+    std::vector<int32_t> count(rows, 0), slot(rows);
+    for (size_t i = 0; i < n; i++) count[entry_row(i)]++;
+    for (int32_t c : count)
+        if (c > MAX_ENTRIES_PER_ROW)
+            refuse(std::to_string(c) + " experts for one row, " + std::to_string(MAX_ENTRIES_PER_ROW) +
+                   " at most expected");
+    size_t singles = std::count(count.begin(), count.end(), 1);
+    size_t sums = std::count_if(count.begin(), count.end(), [](int32_t c) { return c > 1; });
+    Columns columns(1, n + singles + sums);
+    int32_t *entry_slot = columns.column<int32_t>(0), *single_row = entry_slot + n, *sum_row = single_row + singles;
+    int32_t single = 0, sum = 0;
+    for (size_t r = 0; r < rows; r++) {
+        if (count[r] == 1) {
+            single_row[single] = row(r);
+            slot[r] = single++;
+        } else if (count[r] > 1) {
+            sum_row[sum] = row(r);
+            slot[r] = -1 - sum++;
+        }
+    }
+    for (size_t i = 0; i < n; i++) entry_slot[i] = slot[entry_row(i)];
+    return nb::make_tuple(columns.view(0, DType::i4, 0, n), columns.view(0, DType::i4, n, n + singles),
+                          columns.view(0, DType::i4, n + singles, n + singles + sums));
+}
+
+int32_t first_not_held(In<uint8_t, 1> held, In<int32_t, 1> expert) {
+    for (size_t i = 0; i < expert.shape(0); i++)
+        if ((uint32_t)expert(i) >= held.shape(0) || !held(expert(i))) return expert(i);
+    return -1;
+}
+
+} // namespace
+
+void bind_plan(nb::module_ &m) {
+    m.def("plan_entries", &plan_entries, nb::arg("ids").noconvert(), nb::arg("weights").noconvert(),
+          nb::arg("owner").noconvert());
+    m.def("distinct_rows", &distinct_rows, nb::arg("row").noconvert(), "rows"_a);
+    m.def("assign_slots", &assign_slots, nb::arg("entry_row").noconvert(), nb::arg("row").noconvert());
+    m.def("first_not_held", &first_not_held, nb::arg("held").noconvert(), nb::arg("expert").noconvert());
+}
