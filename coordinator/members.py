@@ -293,7 +293,7 @@ class Members:
             self.target = None  # in the placement in force nothing is left to members by now
             return []
         latest = self.active if self.target is None else self.target
-        holders = [Holder(serial=serial, room=self._members[serial].hello.room) for serial in able]
+        holders = [_holder(self._members[serial]) for serial in able]
         wanted = place(self._version + 1, self._stock, self._own, holders)
         if wanted.is_like(latest):
             return []
@@ -314,6 +314,11 @@ class Members:
         before, after = self.active.held(holder.serial), target.held(holder.serial)
         if 0 <= holder.room < self._stock.bytes_of(before | after):
             self.active = self.active.giving_up(holder.serial, after)
+
+
+def _holder(member: Member) -> Holder:
+    hello = member.hello
+    return Holder(serial=member.serial, room=hello.room, able=hello.able if hello.able.size else None)
 
 
 def _refuse(peer: bytes, hello: Hello, wrong: list[list[str]]) -> Tell:

@@ -58,8 +58,10 @@ class DenseWeights(Generic[Matrix, Vector]):
     def of(cls, model: Model, matrix: Callable[[TensorInfo], Matrix], vector: Callable[[F32], Vector]) -> Self:
         """Made of what `matrix` and `vector` make of tensors.
 
-        ModelError unless every dense tensor is there, fits the geometry and has a type that the kernels run.
+        ModelError unless every dense tensor is there, fits the geometry and has a type that the kernels run. A share
+        has none.
         """
+        model.check_whole()
         files, geometry = model.files, model.geometry
         check_dense(files, geometry)
 
@@ -106,7 +108,7 @@ def mapped_weights(model: Model) -> MappedWeights:
 def mapped_matrix(info: TensorInfo) -> native.Weights:
     """A view of the tensor, whose file must stay mapped."""
     columns, rows = info.shape
-    return native.Weights(info.data, int(info.type), 1, rows, columns)
+    return native.Weights(info.data, int(info.type), 1, rows, columns, info.packed)
 
 
 def _vector(info: TensorInfo) -> F32:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ProtocolError
 from protocol.fields import MAX_ITEMS, MAX_TEXT_BYTES, TABLES, ArrayField, Table
-from protocol.messages import PROTOCOL, Hello, Message
+from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello, Message
 
 MAX_FRAME_BYTES = 64 << 20
 """Of any frame."""
@@ -129,6 +129,7 @@ def _foreign_hello(protocol: int) -> Hello:
         isa="",
         threads=0,
         room=0,
+        able=ALL_EXPERTS,
     )
 
 

@@ -63,6 +63,8 @@ class ModelFiles:
         self.path = files[0].path
         """The first file; errors that concern none of the others name it."""
         self.metadata = files[0].metadata
+        self.pack = files[0].pack
+        """What its file says of itself if that is a pack."""
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(
             {name: tensor for file in files for name, tensor in file.tensors.items()}
         )

@@ -9,7 +9,7 @@ import pytest
 from message_examples import LONGEST_TEXT
 
 from coordinator.hello import MAX_NAME, Terms, mismatches
-from protocol.messages import PROTOCOL, Hello
+from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello
 
 TERMS = Terms(
     session="5e55",
@@ -32,6 +32,7 @@ GOOD = Hello(
     isa="avx2",
     threads=2,
     room=-1,
+    able=ALL_EXPERTS,
 )
 
 

@@ -19,6 +19,7 @@ from coordinator.placement import own_share
 from coordinator.plan import DEVICE, LOCAL
 from protocol.holder.membership import HELLO_AGAIN_S
 from protocol.messages import (
+    ALL_EXPERTS,
     MAX_BEAT_S,
     MIN_BEAT_S,
     PROTOCOL,
@@ -68,6 +69,7 @@ def hello(name: str, incarnation: str = "a", **change: Any) -> Hello:
         "isa": "scalar",
         "threads": 1,
         "room": -1,
+        "able": ALL_EXPERTS,
     }
     return Hello(**(facts | change))
 

@@ -29,6 +29,7 @@ from expert_worker.bank import ExpertBank
 from protocol.codec import encode
 from protocol.errors import ExpertError
 from protocol.messages import (
+    ALL_EXPERTS,
     F32,
     MAX_ROWS,
     PROTOCOL,
@@ -112,6 +113,7 @@ def _hello() -> Hello:
         isa="",
         threads=0,
         room=0,
+        able=ALL_EXPERTS,
     )
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from protocol.fields import MAX_ITEMS, MAX_TEXT_BYTES, TABLES
 from protocol.messages import (
+    ALL_EXPERTS,
     F32,
     MAX_BEAT_S,
     MAX_ENTRIES_PER_ROW,
@@ -60,6 +61,7 @@ def hello(**changes: Any) -> Hello:
         isa="scalar",
         threads=1,
         room=-1,
+        able=ALL_EXPERTS,
     )
     return replace(made, **changes)
 
