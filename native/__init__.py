@@ -2,6 +2,7 @@
 
 try:
     from native._kernels import (
+        PACKED_ROWS,
         EntryRangeError,
         KvCache,
         NonFiniteError,
@@ -20,6 +21,7 @@ try:
         isa,
         matmul,
         pack48,
+        pack_rows,
         rms_norm,
         rope,
         rope_table,
@@ -27,6 +29,7 @@ try:
         run_experts,
         silu,
         unpack48,
+        unpack_rows,
         use_isa,
     )
 except ImportError as error:
@@ -35,6 +38,7 @@ except ImportError as error:
     raise ImportError(f"EXPERTMESH_ISA: {error}") from None
 
 __all__ = [
+    "PACKED_ROWS",
     "EntryRangeError",
     "KvCache",
     "NonFiniteError",
@@ -53,6 +57,7 @@ __all__ = [
     "isa",
     "matmul",
     "pack48",
+    "pack_rows",
     "rms_norm",
     "rope",
     "rope_table",
@@ -60,5 +65,6 @@ __all__ = [
     "run_experts",
     "silu",
     "unpack48",
+    "unpack_rows",
     "use_isa",
 ]

@@ -33,6 +33,8 @@ class Pool:
 class Weights:
     """A view of one GGUF tensor: `matrices` matrices of `rows` x `columns` in ggml type `type`; no copy.
 
+    `packed` ones have been rearranged by `pack_rows`.
+
     `data` is uint8, 1-D, of exactly matrices * rows * row bytes, and is kept alive.
     """
 
@@ -42,9 +44,24 @@ class Weights:
     type: int
     quantised: bool
     """True if the kernels take int8 activations for this type (not F32, F16, BF16)."""
-    def __init__(self, data: NDArray[np.uint8], type: int, matrices: int, rows: int, columns: int) -> None: ...
+    packed: bool
+    def __init__(
+        self, data: NDArray[np.uint8], type: int, matrices: int, rows: int, columns: int, packed: bool = False
+    ) -> None: ...
     def dequantise(self, matrix: int, rows: NDArray[np.int32]) -> NDArray[np.float32]:
         """The named rows as fp32 (len(rows), columns): the embedding lookup."""
+
+PACKED_ROWS: int
+"""Rows of a group of packed weights."""
+
+def pack_rows(type: int, rows: int, columns: int, source: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+    """Rearrange a matrix of a quantised type for the kernels, PACKED_ROWS rows at a time; the rest stays as it is.
+
+    Both have rows * row bytes; they must not overlap. ValueError for a type that is not quantised.
+    """
+
+def unpack_rows(type: int, rows: int, columns: int, source: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+    """What `pack_rows` was given."""
 
 class Rows:
     """Activation rows, as fp32 values or as int8 codes with one fp32 scale per 32 columns."""

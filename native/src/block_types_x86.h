@@ -5,9 +5,7 @@
 #include <immintrin.h>
 
 #include "blocks.h"
-
-#define EM_UNROLL _Pragma("GCC unroll 8")
-#define EM_INLINE static inline __attribute__((always_inline))
+#include "isa_common.h"
 
 namespace {
 

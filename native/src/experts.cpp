@@ -1,4 +1,5 @@
 // The expert feed-forward network: down(silu(gate x) * (up x)), for any set of (expert, row, weight) entries.
+#include <algorithm>
 #include <atomic>
 #include <utility>
 #include <vector>
@@ -93,10 +94,12 @@ void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weigh
         const Group &g = groups[task / chunks.count];
         int from = chunks.from(task % chunks.count), to = chunks.to(task % chunks.count);
         float *gates = &middle[(size_t)g.from * hidden], *ups = &up_out[(size_t)g.from * hidden];
-        dot_rows(gate, g.expert, from, to, &input[g.from], g.to - g.from,
-                 [&](long a, int r, float v) { gates[(size_t)a * hidden + r] = v; });
-        dot_rows(up, g.expert, from, to, &input[g.from], g.to - g.from,
-                 [&](long a, int r, float v) { ups[(size_t)a * hidden + r] = v; });
+        dot_rows(
+            gate, g.expert, from, to, &input[g.from], g.to - g.from,
+            [&](long a, int r, const float *v, int count) { std::copy(v, v + count, gates + (size_t)a * hidden + r); });
+        dot_rows(up, g.expert, from, to, &input[g.from], g.to - g.from, [&](long a, int r, const float *v, int count) {
+            std::copy(v, v + count, ups + (size_t)a * hidden + r);
+        });
         for (long a = 0; a < g.to - g.from; a++) {
             size_t at = (size_t)a * hidden + from;
             kernels().silu_times(gates + at, ups + at, gates + at, to - from);
@@ -122,15 +125,17 @@ void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weigh
     pool.run(columns.count, [&](int task) {
         for (const Group &g : groups)
             dot_rows(down, g.expert, columns.from(task), columns.to(task), &act[g.from], g.to - g.from,
-                     [&](long a, int r, float v) {
+                     [&](long a, int r, const float *v, int count) {
                          long entry = g.from + a;
-                         float weighted = entry_weight(entry) * v;
                          int32_t slot = entry_slot(entry);
-                         if (!exact::in_entry_range(weighted)) return bad.note(entry);
-                         if (slot >= 0)
-                             single[(size_t)slot * width + r] = weighted;
-                         else
-                             sum[(size_t)(-1 - slot) * width + r] += exact::to_fixed(weighted);
+                         for (int i = 0; i < count; i++) {
+                             float weighted = entry_weight(entry) * v[i];
+                             if (!exact::in_entry_range(weighted)) return bad.note(entry);
+                             if (slot >= 0)
+                                 single[(size_t)slot * width + r + i] = weighted;
+                             else
+                                 sum[(size_t)(-1 - slot) * width + r + i] += exact::to_fixed(weighted);
+                         }
                      });
     });
     bad.raise();

@@ -10,6 +10,9 @@
 // one.
 #define EM_EACH(i, n) _Pragma("GCC ivdep") for (int i = 0; i < n; i++)
 
+#define EM_UNROLL _Pragma("GCC unroll 8")
+#define EM_INLINE static inline __attribute__((always_inline))
+
 namespace {
 
 bool quantise_row(const float *x, int n, int8_t *codes, float *scales, int16_t *sums16) {

@@ -1,6 +1,7 @@
 // The plain path: the reading of docs/arithmetic.md that every processor can run.
 #include "attend_block.h"
 #include "isa_common.h"
+#include "packed_tiles.h"
 
 namespace {
 
@@ -69,14 +70,18 @@ const Kernels SCALAR_KERNELS = {
     .f32 = tile<blocks::F32>,
     .f16 = tile<blocks::F16>,
     .bf16 = tile<blocks::BF16>,
-    .q4_0 = tile<blocks::Q4_0>,
-    .q4_1 = tile<blocks::Q4_1>,
-    .q5_0 = tile<blocks::Q5_0>,
-    .q5_1 = tile<blocks::Q5_1>,
-    .q8_0 = tile<blocks::Q8_0>,
-    .q4_k = tile<blocks::Q4_K>,
-    .q5_k = tile<blocks::Q5_K>,
-    .q6_k = tile<blocks::Q6_K>,
+    .rows =
+        {
+            .q4_0 = tile<blocks::Q4_0>,
+            .q4_1 = tile<blocks::Q4_1>,
+            .q5_0 = tile<blocks::Q5_0>,
+            .q5_1 = tile<blocks::Q5_1>,
+            .q8_0 = tile<blocks::Q8_0>,
+            .q4_k = tile<blocks::Q4_K>,
+            .q5_k = tile<blocks::Q5_K>,
+            .q6_k = tile<blocks::Q6_K>,
+        },
+    .packed = packed_tiles(),
     .quantise = quantise_row,
     .half_to_float = half_to_float,
     .float_to_half = float_to_half,

@@ -9,6 +9,7 @@ struct Act {
     const int8_t *codes;   // (columns)
     const float *scales;   // (columns / 32)
     const int16_t *sums16; // (columns / 16): sums of codes
+    const float *sums;     // (columns / 32): the same of sub-blocks
     const float *values;   // (columns), or null when the row arrived quantised
 };
 
@@ -28,16 +29,27 @@ struct KvBlock {
     bool first;          // nothing came before it
 };
 
-constexpr int TILE_ROWS = 8; // weight rows of one tile call
-constexpr int TILE_ACTS = 4; // activation rows of one tile call
+constexpr int TILE_ROWS = 8;                      // weight rows of one tile call
+constexpr int TILE_ACTS = 4;                      // activation rows of one tile call
+constexpr int PACKED_ROWS = 16, PACKED_ACTS = 32; // the same for packed weights
 
 // out[a * TILE_ROWS + r] = dot of weight row r (at w + r * stride) with activation a; rows <= 8, acts <= 4.
 using TileFn = void (*)(const uint8_t *w, size_t stride, int rows, int columns, const Act *acts, int n_acts,
                         float *out);
 
+// out[a * PACKED_ROWS + r] = dot of row r of a group (packed_layout.h) with activation a; acts <= PACKED_ACTS.
+using PackedTileFn = void (*)(const uint8_t *group, int columns, const Act *acts, int n_acts, float *out);
+
+// For each quantised type.
+template <class Fn> struct OfTypes {
+    Fn q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k;
+};
+
 struct Kernels {
     const char *name;
-    TileFn f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k;
+    TileFn f32, f16, bf16;
+    OfTypes<TileFn> rows;
+    OfTypes<PackedTileFn> packed;
     // Codes (n), scales (n / 32), sums16 (n / 16) of n values; false if any is NaN or infinite.
     bool (*quantise)(const float *x, int n, int8_t *codes, float *scales, int16_t *sums16);
     void (*half_to_float)(const uint16_t *x, float *y, int n);

@@ -1,5 +1,6 @@
 #include "matmul.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "pool.h"
@@ -22,8 +23,9 @@ void matmul(Pool &pool, const Weights &w, long matrix, Rows &rows, Out<float, 2>
     Chunks chunks(w.rows, pool.threads());
     float *to = out.data();
     pool.run(chunks.count, [&](int c) {
-        dot_rows(w, matrix, chunks.from(c), chunks.to(c), acts.data(), rows.count(),
-                 [&](long a, int r, float v) { to[(size_t)a * w.rows + r] = v; });
+        dot_rows(
+            w, matrix, chunks.from(c), chunks.to(c), acts.data(), rows.count(),
+            [&](long a, int r, const float *v, int count) { std::copy(v, v + count, to + (size_t)a * w.rows + r); });
     });
 }
 

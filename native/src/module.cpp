@@ -6,6 +6,7 @@
 
 void bind_dispatch(nb::module_ &);
 void bind_weights(nb::module_ &);
+void bind_packed(nb::module_ &);
 void bind_rows(nb::module_ &);
 void bind_matmul(nb::module_ &);
 void bind_experts(nb::module_ &);
@@ -52,6 +53,7 @@ NB_MODULE(_kernels, m) {
     nb::class_<Pool>(m, "Pool").def(nb::init<int>(), "threads"_a).def_prop_ro("threads", &Pool::threads);
     bind_dispatch(m);
     bind_weights(m);
+    bind_packed(m);
     bind_rows(m);
     bind_matmul(m);
     bind_experts(m);

@@ -34,6 +34,7 @@ Rows::Rows(const int8_t *codes, const float *scales, long count, int columns) : 
         for (int i = 0; i < 16; i++) sum += codes[16 * h + i];
         sums16_[h] = (int16_t)sum;
     }
+    add_up_sums();
     quantised_ = true;
 }
 
@@ -42,6 +43,11 @@ void Rows::reserve_codes() {
     codes_.resize(n + SLACK);
     scales_.resize(n / 32 + SLACK);
     sums16_.resize(n / 16 + SLACK);
+    sums_.resize(n / 32);
+}
+
+void Rows::add_up_sums() {
+    for (size_t s = 0; s < sums_.size(); s++) sums_[s] = (float)(sums16_[2 * s] + sums16_[2 * s + 1]);
 }
 
 void Rows::quantise() {
@@ -55,13 +61,15 @@ void Rows::quantise() {
         if (!kernels().quantise(&values_[at], columns_, &codes_[at], &scales_[at / 32], &sums16_[at / 16]))
             throw NonFinite{r};
     }
+    add_up_sums();
     quantised_ = true;
 }
 
 Act Rows::act(long row) const {
     size_t at = (size_t)row * columns_;
-    return Act{quantised_ ? &codes_[at] : nullptr, quantised_ ? &scales_[at / 32] : nullptr,
-               quantised_ ? &sums16_[at / 16] : nullptr, values_.empty() ? nullptr : &values_[at]};
+    const float *values = values_.empty() ? nullptr : &values_[at];
+    if (!quantised_) return Act{nullptr, nullptr, nullptr, nullptr, values};
+    return Act{&codes_[at], &scales_[at / 32], &sums16_[at / 16], &sums_[at / 32], values};
 }
 
 void bind_rows(nb::module_ &m) {

@@ -24,6 +24,7 @@ class Rows {
 
   private:
     void reserve_codes();
+    void add_up_sums();
     long count_;
     int columns_;
     bool quantised_ = false;
@@ -32,4 +33,5 @@ class Rows {
     std::vector<int8_t> codes_;
     std::vector<float> scales_;
     std::vector<int16_t> sums16_;
+    std::vector<float> sums_;
 };

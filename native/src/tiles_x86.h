@@ -8,6 +8,7 @@
 #include "block_types_x86.h"
 #include "float_tiles_x86.h"
 #include "isa_common.h"
+#include "packed_tiles.h"
 
 namespace {
 
@@ -104,14 +105,18 @@ constexpr Kernels x86_kernels(const char *name) {
         .f32 = float_tile<blocks::F32>,
         .f16 = float_tile<blocks::F16>,
         .bf16 = float_tile<blocks::BF16>,
-        .q4_0 = quantised_tile<Q4_0>,
-        .q4_1 = quantised_tile<Q4_1>,
-        .q5_0 = quantised_tile<Q5_0>,
-        .q5_1 = quantised_tile<Q5_1>,
-        .q8_0 = quantised_tile<Q8_0>,
-        .q4_k = quantised_tile<Q4_K>,
-        .q5_k = quantised_tile<Q5_K>,
-        .q6_k = quantised_tile<Q6_K>,
+        .rows =
+            {
+                .q4_0 = quantised_tile<Q4_0>,
+                .q4_1 = quantised_tile<Q4_1>,
+                .q5_0 = quantised_tile<Q5_0>,
+                .q5_1 = quantised_tile<Q5_1>,
+                .q8_0 = quantised_tile<Q8_0>,
+                .q4_k = quantised_tile<Q4_K>,
+                .q5_k = quantised_tile<Q5_K>,
+                .q6_k = quantised_tile<Q6_K>,
+            },
+        .packed = packed_tiles(),
         .quantise = quantise_row,
         .half_to_float = half_to_float,
         .float_to_half = float_to_half,

@@ -1,26 +1,12 @@
 #include "weights.h"
 
-#include "blocks.h"
+#include <vector>
+
+#include "packed.h"
+#include "packed_layout.h"
+#include "with_type.h"
 
 namespace {
-
-// use(blocks::TYPE{}), whatever it returns.
-template <class Use> auto with_type(TensorType type, Use use) {
-    switch (type) {
-    case TensorType::F32: return use(blocks::F32{});
-    case TensorType::F16: return use(blocks::F16{});
-    case TensorType::BF16: return use(blocks::BF16{});
-    case TensorType::Q4_0: return use(blocks::Q4_0{});
-    case TensorType::Q4_1: return use(blocks::Q4_1{});
-    case TensorType::Q5_0: return use(blocks::Q5_0{});
-    case TensorType::Q5_1: return use(blocks::Q5_1{});
-    case TensorType::Q8_0: return use(blocks::Q8_0{});
-    case TensorType::Q4_K: return use(blocks::Q4_K{});
-    case TensorType::Q5_K: return use(blocks::Q5_K{});
-    case TensorType::Q6_K: return use(blocks::Q6_K{});
-    }
-    refuse("type: ggml type " + std::to_string((int)type) + " has no kernel");
-}
 
 struct TypeFacts {
     int block_columns, block_bytes;
@@ -64,23 +50,31 @@ size_t row_bytes(TensorType type, int columns) {
 
 bool is_quantised(TensorType type) { return facts(type).block_columns > 1; }
 
+template <class Fn> Fn of_type(const OfTypes<Fn> &kernels, TensorType type) {
+    switch (type) {
+    case TensorType::Q4_0: return kernels.q4_0;
+    case TensorType::Q4_1: return kernels.q4_1;
+    case TensorType::Q5_0: return kernels.q5_0;
+    case TensorType::Q5_1: return kernels.q5_1;
+    case TensorType::Q8_0: return kernels.q8_0;
+    case TensorType::Q4_K: return kernels.q4_k;
+    case TensorType::Q5_K: return kernels.q5_k;
+    case TensorType::Q6_K: return kernels.q6_k;
+    default: return nullptr;
+    }
+}
+
 TileFn tile_of(TensorType type) {
     const Kernels &k = kernels();
     switch (type) {
     case TensorType::F32: return k.f32;
     case TensorType::F16: return k.f16;
     case TensorType::BF16: return k.bf16;
-    case TensorType::Q4_0: return k.q4_0;
-    case TensorType::Q4_1: return k.q4_1;
-    case TensorType::Q5_0: return k.q5_0;
-    case TensorType::Q5_1: return k.q5_1;
-    case TensorType::Q8_0: return k.q8_0;
-    case TensorType::Q4_K: return k.q4_k;
-    case TensorType::Q5_K: return k.q5_k;
-    case TensorType::Q6_K: return k.q6_k;
+    default: return of_type(k.rows, type);
     }
-    return nullptr;
 }
+
+PackedTileFn packed_tile_of(TensorType type) { return of_type(kernels().packed, type); }
 
 void dequantise_row(TensorType type, const uint8_t *row, int columns, float *out) {
     with_type(type, [=](auto kind) {
@@ -92,9 +86,10 @@ void dequantise_row(TensorType type, const uint8_t *row, int columns, float *out
     });
 }
 
-Weights::Weights(In<uint8_t, 1> bytes, int type_id, long n, int r, int c)
-    : data(bytes.data()), type((TensorType)type_id), matrices(n), rows(r), columns(c), stride(row_bytes(type, c)),
-      owner(nb::cast(bytes)) {
+Weights::Weights(In<uint8_t, 1> bytes, int type_id, long n, int r, int c, bool interleaved)
+    : data(bytes.data()), type((TensorType)type_id), matrices(n), rows(r), columns(c), packed(interleaved),
+      stride(row_bytes(type, c)), owner(nb::cast(bytes)) {
+    expect(!packed || quantised(), "packed: only quantised types are");
     expect(n > 0 && r > 0, "matrices and rows: 1 or more expected");
     size_t per_matrix = 0, total = 0;
     expect(!__builtin_mul_overflow((size_t)r, stride, &per_matrix) &&
@@ -103,13 +98,21 @@ Weights::Weights(In<uint8_t, 1> bytes, int type_id, long n, int r, int c)
     expect_equal("data: bytes", bytes.shape(0), total);
 }
 
+void Weights::dequantise(long matrix, int r, float *out) const {
+    if (!in_groups(r)) return dequantise_row(type, row(matrix, r), columns, out);
+    std::vector<uint8_t> plain(stride);
+    unpack_row(type, row(matrix, r - r % PACKED_ROWS), r % PACKED_ROWS, columns, plain.data());
+    dequantise_row(type, plain.data(), columns, out);
+}
+
 void bind_weights(nb::module_ &m) {
     nb::class_<Weights>(m, "Weights")
-        .def(nb::init<In<uint8_t, 1>, int, long, int, int>(), nb::arg("data").noconvert(), "type"_a, "matrices"_a,
-             "rows"_a, "columns"_a)
+        .def(nb::init<In<uint8_t, 1>, int, long, int, int, bool>(), nb::arg("data").noconvert(), "type"_a, "matrices"_a,
+             "rows"_a, "columns"_a, "packed"_a = false)
         .def_ro("matrices", &Weights::matrices)
         .def_ro("rows", &Weights::rows)
         .def_ro("columns", &Weights::columns)
+        .def_ro("packed", &Weights::packed)
         .def_prop_ro("type", [](const Weights &w) { return (int)w.type; })
         .def_prop_ro("quantised", &Weights::quantised)
         .def(
@@ -120,8 +123,7 @@ void bind_weights(nb::module_ &m) {
                 NewArray<float> out({rows.shape(0), (size_t)w.columns});
                 {
                     nb::gil_scoped_release release;
-                    for (size_t i = 0; i < rows.shape(0); i++)
-                        dequantise_row(w.type, w.row(matrix, rows(i)), w.columns, out.data + i * w.columns);
+                    for (size_t i = 0; i < rows.shape(0); i++) w.dequantise(matrix, rows(i), out.data + i * w.columns);
                 }
                 return out.object;
             },

@@ -1,4 +1,4 @@
-// One GGUF tensor of matrices, in the file's own row layout.
+// One GGUF tensor of matrices: in the file's own row layout, or packed.
 #pragma once
 
 #include "arrays.h"
@@ -23,6 +23,7 @@ enum class TensorType {
 size_t row_bytes(TensorType type, int columns); // throws on an unknown type or a row that is no whole blocks
 bool is_quantised(TensorType type);
 TileFn tile_of(TensorType type);
+PackedTileFn packed_tile_of(TensorType type);
 void dequantise_row(TensorType type, const uint8_t *row, int columns, float *out);
 
 struct Weights {
@@ -30,10 +31,13 @@ struct Weights {
     TensorType type;
     long matrices;
     int rows, columns;
+    bool packed;      // in groups of PACKED_ROWS; rows after the last whole group are as in GGUF files
     size_t stride;    // bytes per row
     nb::object owner; // keeps the mapping alive
 
-    Weights(In<uint8_t, 1> bytes, int type, long matrices, int rows, int columns);
+    Weights(In<uint8_t, 1> bytes, int type, long matrices, int rows, int columns, bool packed);
     bool quantised() const { return is_quantised(type); }
+    bool in_groups(int r) const { return packed && r < rows / PACKED_ROWS * PACKED_ROWS; }
+    void dequantise(long matrix, int r, float *out) const;
     const uint8_t *row(long matrix, int r) const { return data + ((size_t)matrix * rows + r) * stride; }
 };

@@ -1,0 +1,46 @@
+// Sixteen lanes: byte dots in one instruction, unsigned codes by signed activations.
+#pragma once
+
+namespace {
+
+using Codes = __m512i;
+inline Codes load_codes(const uint8_t *p) { return _mm512_loadu_si512(p); }
+inline Codes all_dwords(int32_t v) { return _mm512_set1_epi32(v); }
+inline Codes both(Codes a, Codes b) { return _mm512_and_si512(a, b); }
+inline Codes either(Codes a, Codes b) { return _mm512_or_si512(a, b); }
+template <int N> inline Codes left(Codes v) { return _mm512_slli_epi32(v, N); }
+template <int N> inline Codes right(Codes v) { return _mm512_srli_epi32(v, N); }
+inline Codes plus32(Codes a, Codes b) { return _mm512_add_epi32(a, b); }
+inline Codes less32(Codes a, Codes b) { return _mm512_sub_epi32(a, b); }
+inline Lanes to_floats(Codes v) { return _mm512_cvtepi32_ps(v); }
+inline Lanes halves_at(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+inline Codes int8_pairs(const uint8_t *p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)); }
+inline Codes dot_pairs(Codes a, Codes b) { return _mm512_madd_epi16(a, b); }
+
+inline Codes dots_of_four(const Codes *code, const int8_t *x) {
+    Codes sum = all_dwords(0);
+    for (int q = 0; q < 4; q++) sum = _mm512_dpbusd_epi32(sum, code[q], all_dwords(dword_at(x + 4 * q)));
+    return sum;
+}
+
+inline Codes dots_below32(const Codes code[8], const int8_t *x) {
+    return plus32(dots_of_four(code, x), dots_of_four(code + 4, x + 16));
+}
+inline Codes dots_below16(const Codes code[8], const int8_t *x) { return dots_below32(code, x); }
+
+struct Scales {
+    Codes first, second;
+};
+inline Scales scales_of(Codes pairs) { return {_mm512_srai_epi32(left<16>(pairs), 16), _mm512_srai_epi32(pairs, 16)}; }
+inline Codes dots_scaled(const Codes code[8], const Scales &scales, const int8_t *x) {
+    return plus32(_mm512_mullo_epi32(dots_of_four(code, x), scales.first),
+                  _mm512_mullo_epi32(dots_of_four(code + 4, x + 16), scales.second));
+}
+
+inline Codes dots_signed(const Codes code[8], const int8_t *x, int32_t sums) { // 128 more each, and that taken off
+    Codes more[8];
+    for (int q = 0; q < 8; q++) more[q] = _mm512_xor_si512(code[q], _mm512_set1_epi8((char)0x80));
+    return less32(dots_below32(more, x), dot_pairs(all_dwords(sums), all_dwords(int16_twice(128))));
+}
+
+} // namespace

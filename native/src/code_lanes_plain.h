@@ -1,0 +1,65 @@
+// Four lanes, for any processor; on Arm with dot products these are used.
+#pragma once
+
+#if defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
+#endif
+
+namespace {
+
+typedef int32_t Codes __attribute__((vector_size(16)));
+typedef uint32_t Unsigned __attribute__((vector_size(16)));
+inline Codes load_codes(const uint8_t *p) {
+    Codes v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+inline Codes all_dwords(int32_t v) { return Codes{v, v, v, v}; }
+inline Codes both(Codes a, Codes b) { return a & b; }
+inline Codes either(Codes a, Codes b) { return a | b; }
+template <int N> inline Codes left(Codes v) { return (Codes)((Unsigned)v << N); }
+template <int N> inline Codes right(Codes v) { return (Codes)((Unsigned)v >> N); }
+inline Codes plus32(Codes a, Codes b) { return a + b; }
+inline Codes less32(Codes a, Codes b) { return a - b; }
+inline Lanes to_floats(Codes v) { return __builtin_convertvector(v, Lanes); }
+inline Lanes halves_at(const uint8_t *p) {
+    return Lanes{blocks::half_at(p), blocks::half_at(p + 2), blocks::half_at(p + 4), blocks::half_at(p + 6)};
+}
+inline Codes int8_pairs(const uint8_t *p) {
+    Codes v;
+    for (int i = 0; i < 4; i++)
+        v[i] = (int32_t)((uint32_t)(uint16_t)(int8_t)p[2 * i] | (uint32_t)(int8_t)p[2 * i + 1] << 16);
+    return v;
+}
+
+struct Scales {
+    Codes first, second;
+};
+inline Scales scales_of(Codes pairs) { return {left<16>(pairs) >> 16, pairs >> 16}; }
+inline Codes dot_pairs(Codes a, Codes b) {
+    Scales x = scales_of(a), y = scales_of(b);
+    return x.first * y.first + x.second * y.second;
+}
+
+inline Codes dots_of_four(const Codes *code, const int8_t *x) {
+    Codes sum = all_dwords(0);
+    for (int q = 0; q < 4; q++) {
+#if defined(__ARM_FEATURE_DOTPROD)
+        int8x16_t four = vreinterpretq_s8_s32(vdupq_n_s32(dword_at(x + 4 * q)));
+        sum = (Codes)vdotq_s32((int32x4_t)sum, (int8x16_t)code[q], four);
+#else
+        for (int b = 0; b < 4; b++) sum += ((Codes)((Unsigned)code[q] << (24 - 8 * b)) >> 24) * (int32_t)x[4 * q + b];
+#endif
+    }
+    return sum;
+}
+inline Codes dots_below32(const Codes code[8], const int8_t *x) {
+    return dots_of_four(code, x) + dots_of_four(code + 4, x + 16);
+}
+inline Codes dots_below16(const Codes code[8], const int8_t *x) { return dots_below32(code, x); }
+inline Codes dots_scaled(const Codes code[8], const Scales &scales, const int8_t *x) {
+    return dots_of_four(code, x) * scales.first + dots_of_four(code + 4, x + 16) * scales.second;
+}
+inline Codes dots_signed(const Codes code[8], const int8_t *x, int32_t) { return dots_below32(code, x); }
+
+} // namespace

@@ -1,0 +1,255 @@
+// Tiles of packed weights: lanes are weight rows, activations are broadcast, so no lane ever joins another, and each
+// lane's sequence of fp32 operations is docs/arithmetic.md's.
+#pragma once
+
+#include "code_lanes.h"
+#include "isa_common.h"
+#include "kernels.h"
+#include "packed_layout.h"
+
+namespace {
+
+using packed::DWORDS;
+using packed::Fields;
+using packed::GROUP;
+
+// The sub-block j of lanes [h * WIDE, (h + 1) * WIDE) of a block: its scales and codes, decoded.
+constexpr int dwords_of(int h) { return 4 * WIDE * h; }
+constexpr int halves_of(int h) { return 2 * WIDE * h; }
+
+// code[0..3] from the low nibbles of four dwords, code[4..7] from the high ones.
+EM_INLINE void load_nibbles(const uint8_t *p, Codes code[8]) {
+    const Codes low = all_dwords(0x0f0f0f0f);
+    EM_UNROLL for (int k = 0; k < 4; k++) {
+        Codes two = load_codes(p + k * DWORDS);
+        code[k] = both(two, low);
+        code[k + 4] = both(right<4>(two), low);
+    }
+}
+
+// Bits i of `bits` to the place of 16, for code[i].
+EM_INLINE void add_fifth_bits(Codes bits, Codes code[8]) {
+    const Codes fifth = all_dwords(0x10101010);
+    code[0] = either(code[0], both(left<4>(bits), fifth));
+    code[1] = either(code[1], both(left<3>(bits), fifth));
+    code[2] = either(code[2], both(left<2>(bits), fifth));
+    code[3] = either(code[3], both(left<1>(bits), fifth));
+    code[4] = either(code[4], both(bits, fifth));
+    code[5] = either(code[5], both(right<1>(bits), fifth));
+    code[6] = either(code[6], both(right<2>(bits), fifth));
+    code[7] = either(code[7], both(right<3>(bits), fifth));
+}
+
+// Pairs of bits t of `bits` to the place of 16 and 32, for code[t].
+EM_INLINE void add_pairs(Codes bits, Codes code[4]) {
+    const Codes pair = all_dwords(0x30303030);
+    code[0] = either(code[0], both(left<4>(bits), pair));
+    code[1] = either(code[1], both(left<2>(bits), pair));
+    code[2] = either(code[2], both(bits, pair));
+    code[3] = either(code[3], both(right<2>(bits), pair));
+}
+
+// One activation's sub-block.
+struct Sub {
+    const int8_t *codes;
+    int32_t sums16; // two of them
+    float sum;
+};
+
+// --- types: `Head` is decoded once per block of 256 columns, `codes` once per sub-block, `part` runs per activation
+// ----
+
+template <class Stored> struct Packed;
+
+// Types of 32 columns: `subs` blocks follow each other.
+template <class Stored> struct Packed32 {
+    static constexpr int SUB = GROUP * Stored::BYTES;
+    struct Head {
+        Lanes d[8], minimum[8];
+    };
+    EM_INLINE void head(const uint8_t *block, int subs, int h, Head &out) {
+        for (int j = 0; j < subs; j++) {
+            out.d[j] = halves_at(block + j * SUB + halves_of(h));
+            if constexpr (requires { Fields<Stored>::MINIMUM; })
+                out.minimum[j] = halves_at(block + j * SUB + Fields<Stored>::MINIMUM + halves_of(h));
+        }
+    }
+    EM_INLINE void codes(const uint8_t *block, int j, int h, Codes code[8]) {
+        const uint8_t *sub = block + j * SUB + dwords_of(h);
+        load_nibbles(sub + Fields<Stored>::CODES, code);
+        if constexpr (requires { Fields<Stored>::HIGH; }) add_fifth_bits(load_codes(sub + Fields<Stored>::HIGH), code);
+    }
+};
+
+template <int MIDDLE, class Head> EM_INLINE Lanes centred_part(const Head &head, int j, Codes dots, const Sub &x) {
+    Codes middle = dot_pairs(all_dwords(x.sums16), all_dwords(int16_twice(MIDDLE)));
+    return times(head.d[j], to_floats(less32(dots, middle)));
+}
+
+template <class Head> EM_INLINE Lanes affine_part(const Head &head, int j, Codes dots, const Sub &x) {
+    return fused(head.minimum[j], all(x.sum), times(head.d[j], to_floats(dots)));
+}
+
+template <> struct Packed<blocks::Q4_0> : Packed32<blocks::Q4_0> {
+    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
+        return centred_part<8>(head, j, dots_below16(code, x.codes), x);
+    }
+};
+
+template <> struct Packed<blocks::Q4_1> : Packed32<blocks::Q4_1> {
+    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
+        return affine_part(head, j, dots_below16(code, x.codes), x);
+    }
+};
+
+template <> struct Packed<blocks::Q5_0> : Packed32<blocks::Q5_0> {
+    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
+        return centred_part<16>(head, j, dots_below32(code, x.codes), x);
+    }
+};
+
+template <> struct Packed<blocks::Q5_1> : Packed32<blocks::Q5_1> {
+    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
+        return affine_part(head, j, dots_below32(code, x.codes), x);
+    }
+};
+
+template <> struct Packed<blocks::Q8_0> : Packed32<blocks::Q8_0> {
+    EM_INLINE void codes(const uint8_t *block, int j, int h, Codes code[8]) {
+        const uint8_t *sub = block + j * SUB + dwords_of(h) + Fields<blocks::Q8_0>::CODES;
+        EM_UNROLL for (int q = 0; q < 8; q++) code[q] = load_codes(sub + q * DWORDS);
+    }
+    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
+        return times(head.d[j], to_floats(dots_signed(code, x.codes, x.sums16)));
+    }
+};
+
+// Q4_K and Q5_K: blocks::SixBitScales of each row, in three dwords.
+template <class Stored> struct PackedSixBit {
+    using At = Fields<Stored>;
+    struct Head {
+        Lanes d[8], minimum[8];
+    };
+    EM_INLINE void head(const uint8_t *block, int, int h, Head &out) {
+        const uint8_t *three = block + At::SCALES + dwords_of(h);
+        Codes a = load_codes(three), b = load_codes(three + DWORDS), c = load_codes(three + 2 * DWORDS);
+        Lanes d = halves_at(block + halves_of(h)), dmin = halves_at(block + At::DMIN + halves_of(h));
+        const Codes low6 = all_dwords(0x3f3f3f3f), low4 = all_dwords(0x0f0f0f0f), high2 = all_dwords(0x30303030);
+        Codes scale[2] = {both(a, low6), either(both(c, low4), both(right<2>(a), high2))};
+        Codes minimum[2] = {both(b, low6), either(both(right<4>(c), low4), both(right<2>(b), high2))};
+        EM_UNROLL for (int i = 0; i < 2; i++) {
+            four_numbers(d, scale[i], out.d + 4 * i);
+            four_numbers(dmin, minimum[i], out.minimum + 4 * i);
+        }
+        EM_UNROLL for (int j = 0; j < 8; j++) out.minimum[j] = -out.minimum[j];
+    }
+    EM_INLINE void four_numbers(Lanes times_what, Codes bytes, Lanes out[4]) {
+        const Codes byte = all_dwords(0xff);
+        out[0] = times(times_what, to_floats(both(bytes, byte)));
+        out[1] = times(times_what, to_floats(both(right<8>(bytes), byte)));
+        out[2] = times(times_what, to_floats(both(right<16>(bytes), byte)));
+        out[3] = times(times_what, to_floats(right<24>(bytes)));
+    }
+};
+
+template <> struct Packed<blocks::Q4_K> : PackedSixBit<blocks::Q4_K> {
+    EM_INLINE void codes(const uint8_t *block, int j, int h, Codes code[8]) {
+        load_nibbles(block + At::HEAD + j * At::SUB + At::CODES + dwords_of(h), code);
+    }
+    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
+        return affine_part(head, j, dots_below16(code, x.codes), x);
+    }
+};
+
+template <> struct Packed<blocks::Q5_K> : PackedSixBit<blocks::Q5_K> {
+    EM_INLINE void codes(const uint8_t *block, int j, int h, Codes code[8]) {
+        const uint8_t *sub = block + At::HEAD + j * At::SUB + dwords_of(h);
+        load_nibbles(sub + At::CODES, code);
+        add_fifth_bits(load_codes(sub + At::HIGH), code);
+    }
+    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
+        return affine_part(head, j, dots_below32(code, x.codes), x);
+    }
+};
+
+template <> struct Packed<blocks::Q6_K> {
+    using At = Fields<blocks::Q6_K>;
+    struct Head {
+        Lanes d;
+        Codes pairs[8]; // int16 scales of columns 0..15 and 16..31
+    };
+    EM_INLINE void head(const uint8_t *block, int, int h, Head &out) {
+        out.d = halves_at(block + halves_of(h));
+        EM_UNROLL for (int j = 0; j < 8; j++) out.pairs[j] =
+            int8_pairs(block + At::SCALES + j * packed::HALVES + halves_of(h));
+    }
+    EM_INLINE void codes(const uint8_t *block, int j, int h, Codes code[8]) {
+        const uint8_t *sub = block + At::HEAD + j * At::SUB + dwords_of(h);
+        load_nibbles(sub + At::CODES, code);
+        add_pairs(load_codes(sub + At::HIGH), code);
+        add_pairs(load_codes(sub + At::HIGH + DWORDS), code + 4);
+    }
+    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
+        // Each weight is 32 less than its code.
+        Codes less = left<5>(dot_pairs(head.pairs[j], all_dwords(x.sums16)));
+        return times(head.d, to_floats(less32(dots_scaled(code, scales_of(head.pairs[j]), x.codes), less)));
+    }
+};
+
+// --- the tile -----------------------------------------------------------------------------------------------------
+
+// For one activation (known to the compiler) or `n`.
+template <class Stored, bool ONE>
+EM_INLINE void packed_acts(const uint8_t *group, int columns, const Act *acts, int n, float *out) {
+    using Type = Packed<Stored>;
+    constexpr int PARTS = GROUP / WIDE, MOST = ONE ? 1 : PACKED_ACTS;
+    Lanes total[PARTS][MOST], sum[MOST];
+    const int count = ONE ? 1 : n;
+    for (int h = 0; h < PARTS; h++)
+        for (int a = 0; a < count; a++) total[h][a] = all(0.0f);
+    for (int start = 0; start < columns; start += exact::BLOCK) {
+        const int left_over = columns - start,
+                  subs = (left_over < exact::BLOCK ? left_over : exact::BLOCK) / exact::SUB;
+        for (int h = 0; h < PARTS; h++) {
+            typename Type::Head head;
+            Type::head(group, subs, h, head);
+            for (int a = 0; a < count; a++) sum[a] = all(0.0f);
+            for (int j = 0; j < subs; j++) {
+                const int s = start / exact::SUB + j;
+                Codes code[8];
+                Type::codes(group, j, h, code);
+                for (int a = 0; a < count; a++) {
+                    const Act &act = acts[a];
+                    Sub x{act.codes + exact::SUB * s, dword_at(act.sums16 + 2 * s), act.sums[s]};
+                    sum[a] = fused(all(act.scales[s]), Type::part(head, j, code, x), sum[a]);
+                }
+            }
+            for (int a = 0; a < count; a++) total[h][a] = plus(total[h][a], sum[a]);
+        }
+        group += (size_t)GROUP * Stored::BYTES * exact::BLOCK / Stored::COLUMNS;
+    }
+    for (int a = 0; a < count; a++)
+        for (int h = 0; h < PARTS; h++) store(out + a * GROUP + h * WIDE, total[h][a]);
+}
+
+template <class Stored> void packed_tile(const uint8_t *group, int columns, const Act *acts, int n, float *out) {
+    if (n == 1)
+        packed_acts<Stored, true>(group, columns, acts, n, out);
+    else
+        packed_acts<Stored, false>(group, columns, acts, n, out);
+}
+
+constexpr OfTypes<PackedTileFn> packed_tiles() {
+    return {
+        .q4_0 = packed_tile<blocks::Q4_0>,
+        .q4_1 = packed_tile<blocks::Q4_1>,
+        .q5_0 = packed_tile<blocks::Q5_0>,
+        .q5_1 = packed_tile<blocks::Q5_1>,
+        .q8_0 = packed_tile<blocks::Q8_0>,
+        .q4_k = packed_tile<blocks::Q4_K>,
+        .q5_k = packed_tile<blocks::Q5_K>,
+        .q6_k = packed_tile<blocks::Q6_K>,
+    };
+}
+
+} // namespace
