@@ -204,7 +204,9 @@ class Members:
         if target is None or any(self._members[serial].ready != target.version for serial in target.members):
             return False
         self.active, self.target = target, None
-        log.info("placement %d in force: %s", target.version, counted(len(target.members), "worker"))
+        nobodys = counted(target.left_over(self._stock), "expert")
+        workers = counted(len(target.members), "worker")
+        log.info("placement %d in force: %s; %s with the coordinator's processor", target.version, workers, nobodys)
         return True
 
     def stop(self) -> Instructions:
@@ -243,7 +245,8 @@ class Members:
         self._members[member.serial] = member
         self._by_control[peer] = member
         threads = counted(hello.threads, "thread")
-        log.info("%s %s joined: %s, %s, %s", hello.role, hello.name, where(hello), hello.isa, threads)
+        share = f", a share of {counted(int(hello.able.sum()), 'expert')}" if hello.able.size else ""
+        log.info("%s %s joined: %s, %s, %s%s", hello.role, hello.name, where(hello), hello.isa, threads, share)
         return [*done, to(peer, self._welcome(member.token))]
 
     def _end(self, member: Member, reason: str) -> Instructions:

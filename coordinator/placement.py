@@ -53,6 +53,10 @@ class Placement:
         held: U8 = (self.owner == member).astype(np.uint8)
         return held
 
+    def left_over(self, stock: Stock) -> int:
+        """How many experts nobody else holds than the local bank."""
+        return int((self.owner[list(stock.layers)] == LOCAL).sum())
+
     def without(self, member: int) -> Placement:
         """The same placement with one member's experts left to the local bank.
 

@@ -58,10 +58,8 @@ class DenseWeights(Generic[Matrix, Vector]):
     def of(cls, model: Model, matrix: Callable[[TensorInfo], Matrix], vector: Callable[[F32], Vector]) -> Self:
         """Made of what `matrix` and `vector` make of tensors.
 
-        ModelError unless every dense tensor is there, fits the geometry and has a type that the kernels run. A share
-        has none.
+        ModelError unless every dense tensor is there, fits the geometry and has a type that the kernels run.
         """
-        model.check_whole()
         files, geometry = model.files, model.geometry
         check_dense(files, geometry)
 

@@ -198,7 +198,11 @@ def dense_tensors(geometry: Geometry) -> tuple[DenseTensor, ...]:
 
 
 def check_dense(files: ModelFiles, geometry: Geometry) -> None:
-    """ModelError unless every dense tensor is there, of its shape and a computable type, and no tensor is left over."""
+    """ModelError unless every dense tensor is there, of its shape and a computable type, and no tensor is left over.
+
+    A share of a model has no dense weights, and not all of the experts, so a coordinator cannot use it.
+    """
+    files.check_whole("the coordinator needs the whole model, or a whole pack of it")
     for problem in dense_problems(files, geometry):
         raise ModelError(problem)
 

@@ -7,10 +7,8 @@ from functools import cached_property
 from types import TracebackType
 from typing import Self
 
-from protocol.errors import ModelError
 from protocol.fingerprint import fingerprint
 from protocol.geometry import Geometry
-from protocol.gguf_header import shorten
 from protocol.holes import check_holes, experts_there
 from protocol.layout import ExpertLayout
 from protocol.shards import ModelFiles
@@ -43,15 +41,6 @@ class Model:
         """16 hex digits that two processes compare. ModelError if the samples cannot be read."""
         pack = self.files.pack
         return fingerprint(self.files, self.layout) if pack is None else pack.fingerprint
-
-    def check_whole(self) -> None:
-        """ModelError if this is a share: whoever computes all of a model cannot use it."""
-        pack = self.files.pack
-        if pack is not None and pack.share is not None:
-            raise ModelError(
-                f"{self.files.path}: {pack.share} of the experts of {shorten(pack.source)}, for a worker; the "
-                "coordinator needs the whole model, or a whole pack of it"
-            )
 
     def close(self) -> None:
         """Give up the files; may be called again."""

@@ -119,7 +119,7 @@ class PackPlan:
 
         ModelError if the model is a share itself.
         """
-        model.check_whole()
+        model.files.check_whole("packs are made of a whole model, or of a whole pack of it")
         infos = [tensor for file in model.files.files for tensor in sorted(file.tensors.values(), key=_offset)]
         ends = accumulate((info.bytes for info in infos), lambda end, count: _aligned(end) + count, initial=0)
         offsets = [_aligned(end) for end in ends]

@@ -90,6 +90,14 @@ class ModelFiles:
             raise ModelError(f"{self.path}: tensor {shorten(name)} is missing{whole}")
         return self.tensors[name]
 
+    def check_whole(self, needed: str) -> None:
+        """ModelError, which tells what is `needed` instead, if this is a share: not all of the model is there."""
+        pack = self.pack
+        if pack is not None and pack.share is not None:
+            raise ModelError(
+                f"{self.path}: {pack.share} of the experts of {shorten(pack.source)}, for a worker; {needed}"
+            )
+
     def changed(self) -> str | None:
         """What became of one of the files since it was opened, in a sentence, or None (`MappedFile.changed`)."""
         changes = ((file.file, file.file.changed()) for file in self.files)
