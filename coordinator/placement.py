@@ -32,6 +32,11 @@ class Holder:
     able: U8 | None = None
     """(layers, experts): 1 for those whose weights it has; None if it has all."""
 
+    @property
+    def experts(self) -> float:
+        """How many it has the weights of."""
+        return np.inf if self.able is None else int(self.able.sum())
+
     def can_hold(self, layer: int, expert: int) -> bool:
         """Whether it has the weights; room is another question."""
         return self.able is None or bool(self.able[layer, expert])
@@ -103,8 +108,11 @@ def _nobodys(stock: Stock) -> I64:
 def _deal(owner: I64, stock: Stock, holders: Sequence[Holder]) -> None:
     """Give what is LOCAL to holders of limited room, by rank, while any has room: expert e of layer l to (e + l) % n.
 
-    Or to the next one that has room for it. So every layer gets its share, and gives every holder work.
+    Or to the next one that has room for it. So every layer gets its share, and gives every holder work. Where somebody
+    has a share only, to whoever can hold it and was given the fewest of the layer, or else has the smaller share.
     """
+    partly = any(holder.able is not None for holder in holders)
+    given = [[0] * len(holders) for _ in stock.slot_bytes]
     room = [holder.room for holder in holders]
     smallest = min(size for size in stock.slot_bytes if size)
     layers = np.array(stock.layers)
@@ -114,8 +122,10 @@ def _deal(owner: I64, stock: Stock, holders: Sequence[Holder]) -> None:
         layer = int(layers[index])
         size = stock.slot_bytes[layer]
         turns = ((expert + layer + turn) % len(holders) for turn in range(len(holders)))
-        chosen = next((turn for turn in turns if room[turn] >= size and holders[turn].can_hold(layer, expert)), None)
-        if chosen is not None:
+        able = [turn for turn in turns if room[turn] >= size and holders[turn].can_hold(layer, expert)]
+        if able:
+            chosen = min(able, key=lambda turn: (given[layer][turn], holders[turn].experts)) if partly else able[0]
+            given[layer][chosen] += 1
             room[chosen] -= size
             owner[layer, expert] = holders[chosen].serial
 

@@ -173,6 +173,14 @@ def test_who_has_everything_takes_what_is_in_no_share_and_helps_with_the_rest() 
     assert (placement.owner[:, 4:] == 8).all()
 
 
+def test_peers_with_shares_get_as_many_as_those_who_have_everything() -> None:
+    stock = stock_of(2, 8)
+    share = share_of(stock, Share(number=1, count=2))
+    holders = [Holder(serial=3, room=100), Holder(serial=4, room=100, able=share)]
+    placement = place(1, stock, none_of(stock), holders)
+    assert [int((row == 4).sum()) for row in placement.owner] == [4, 4]
+
+
 def test_what_nobody_can_hold_is_local_though_there_is_room() -> None:
     stock = stock_of(1, 4)
     able = np.array([[1, 0, 1, 0]], np.uint8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,10 +84,12 @@ def _paired(codes: Bytes, together: int) -> Bytes:
 
 def _nibbles(columns: Bytes) -> Bytes:
     """(rows, 16): column i low, column 16 + i high."""
-    return columns[:, :16] | columns[:, 16:] << 4
+    codes: Bytes = columns[:, :16] | columns[:, 16:] << np.uint8(4)
+    return codes
 
 
-def _high(columns: Bytes, bits: int) -> Bytes:
+def _high(columns: NDArray[np.integer[Any]], bits: int) -> Bytes:
     """(rows, 4): `bits` bits of column 4q + b are the q-th of byte b."""
-    places = columns.reshape(len(columns), -1, 4) << (bits * np.arange(columns.shape[1] // 4, dtype=np.uint8))[:, None]
-    return np.bitwise_or.reduce(places, axis=1)
+    places = columns.reshape(len(columns), -1, 4) << (bits * np.arange(columns.shape[1] // 4))[:, None]
+    combined: Bytes = np.bitwise_or.reduce(places, axis=1).astype(np.uint8)
+    return combined
