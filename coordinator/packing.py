@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -89,21 +91,21 @@ class _Writer:
 
     def run(self) -> Iterator[Progress]:
         self._begin()
-        for tensor in self._plan.tensors:
-            place = self._plan.digest_of(tensor.number)
-            stated = bytes(self._header[place])
-            if any(stated) and stated == self._found(tensor):
-                yield Progress(bytes=tensor.bytes, again=True)
-                continue
-            state = blake2b(digest_size=DIGEST_BYTES)
-            for piece in tensor.pieces():
-                data = packed_piece(tensor, piece)
-                state.update(data.data)
-                _write(self._file, data.data, tensor.offset + piece.start)
-                yield Progress(bytes=piece.bytes, again=False)
-            if change := self._model.files.changed():
-                raise ModelError(change)
-            self._note(place, state.digest())
+        with ThreadPoolExecutor(1) as helper:
+            for tensor in self._plan.tensors:
+                place = self._plan.digest_of(tensor.number)
+                stated = bytes(self._header[place])
+                if any(stated) and stated == self._found(tensor):
+                    yield Progress(bytes=tensor.bytes, again=True)
+                    continue
+                state = sha256()
+                for piece, data in _packed_pieces(tensor, helper):
+                    state.update(data.data)
+                    _write(self._file, data.data, tensor.offset + piece.start)
+                    yield Progress(bytes=piece.bytes, again=False)
+                if change := self._model.files.changed():
+                    raise ModelError(change)
+                self._note(place, state.digest())
         self._finish()
 
     def _begin(self) -> None:
@@ -138,7 +140,7 @@ class _Writer:
 
     def _found(self, tensor: PlannedTensor) -> bytes:
         """The digest of what the file has of a tensor."""
-        state = blake2b(digest_size=DIGEST_BYTES)
+        state = sha256()
         for piece in tensor.pieces():
             state.update(os.pread(self._file, piece.bytes, tensor.offset + piece.start))
         return state.digest()
@@ -151,13 +153,25 @@ class _Writer:
         """The header's own digest, and then the file is a pack."""
         own = self._plan.digest_of(HEADER)
         self._header[own] = bytes(DIGEST_BYTES)
-        self._note(own, blake2b(self._header, digest_size=DIGEST_BYTES).digest())
+        self._note(own, sha256(self._header).digest())
         os.fsync(self._file)
         _write(self._file, MAGIC, 0)
         os.fsync(self._file)
 
 
-def packed_piece(tensor: PlannedTensor, piece: Piece) -> NDArray[np.uint8]:
+def _packed_pieces(tensor: PlannedTensor, helper: Executor) -> Iterator[tuple[Piece, NDArray[np.uint8]]]:
+    """What the pack has of a tensor; the next piece is read and packed while this one is used."""
+    coming: deque[tuple[Piece, Future[NDArray[np.uint8]]]] = deque()
+    for piece in tensor.pieces():
+        coming.append((piece, helper.submit(_packed_piece, tensor, piece)))
+        if len(coming) > 1:
+            ready, packed = coming.popleft()
+            yield ready, packed.result()
+    for ready, packed in coming:
+        yield ready, packed.result()
+
+
+def _packed_piece(tensor: PlannedTensor, piece: Piece) -> NDArray[np.uint8]:
     """What the pack has of a piece. ModelError if the model's file shrank."""
     info = tensor.source
     data = np.frombuffer(info.file.read(info.offset + piece.start, piece.bytes), np.uint8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +101,7 @@ def _wrong_digests(
     if _header_digest(files.files[0]) != pack.digests[0].tobytes():
         yield "the header is not what was written: it differs from its digest"
     for tensor in tensors:
-        state = blake2b(digest_size=DIGEST_BYTES)
+        state = sha256()
         for piece in tensor.pieces():
             state.update(_read(tensor.source, piece))
             advance(piece.bytes)
@@ -117,7 +117,7 @@ def _header_digest(file: GgufFile) -> bytes:
     digests_end = file.header.entries[DIGESTS_KEY][1]
     own = digests_end - (1 + len(file.tensors)) * DIGEST_BYTES
     header[own : own + DIGEST_BYTES] = bytes(DIGEST_BYTES)
-    return blake2b(header, digest_size=DIGEST_BYTES).digest()
+    return sha256(header).digest()
 
 
 # --- against another ------------------------------------------------------------------------------------------------

@@ -12,7 +12,16 @@ from gguf_bytes import Raw, RawTensor, gguf_bytes
 
 from protocol.gguf import GgufFile
 from protocol.holes import hole_problems, parts_there
-from protocol.pack import DIGESTS_KEY, EXPERTS_KEY, FINGERPRINT_KEY, SHARE_KEY, SHARES_KEY, SOURCE_KEY, VERSION_KEY
+from protocol.pack import (
+    DIGEST_BYTES,
+    DIGESTS_KEY,
+    EXPERTS_KEY,
+    FINGERPRINT_KEY,
+    SHARE_KEY,
+    SHARES_KEY,
+    SOURCE_KEY,
+    VERSION_KEY,
+)
 from protocol.shards import ModelFiles
 
 NAME, SHAPE, EXPERT_BYTES = "blk.0.ffn_up_exps.weight", (4096, 32, 6), 4096 // 32 * 34 * 32
@@ -27,7 +36,12 @@ def sparse(path: Path, experts: list[int] | None, written: list[int], dense: boo
     """Experts of one layer, of which some are written, in a share with `experts` or (None) a model."""
     keys: dict[str, Any] = {"general.architecture": "any"}
     if experts is not None:
-        keys |= {VERSION_KEY: 1, FINGERPRINT_KEY: "0" * 16, SOURCE_KEY: "m", DIGESTS_KEY: array(0, bytes(48))}
+        keys |= {
+            VERSION_KEY: 1,
+            FINGERPRINT_KEY: "0" * 16,
+            SOURCE_KEY: "m",
+            DIGESTS_KEY: array(0, bytes(3 * DIGEST_BYTES)),
+        }
         there = bytes(expert in experts for expert in range(SHAPE[2]))
         keys |= {SHARE_KEY: 1, SHARES_KEY: 2, EXPERTS_KEY: array(7, there)}
     kind = 8 if experts is None else 1008

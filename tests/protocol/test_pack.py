@@ -88,7 +88,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no source": ({SOURCE_KEY: None}, f"key '{SOURCE_KEY}' is missing"),
     "no digests": ({DIGESTS_KEY: None}, f"key '{DIGESTS_KEY}' is missing, or no array of uint8"),
     "digests of another kind": ({DIGESTS_KEY: "x"}, f"key '{DIGESTS_KEY}' is missing, or no array of uint8"),
-    "too few digests": ({DIGESTS_KEY: array(BYTE, bytes(16))}, f"'{DIGESTS_KEY}' has 16 bytes, expected 448: 16 for"),
+    "too few digests": ({DIGESTS_KEY: array(BYTE, bytes(16))}, f"'{DIGESTS_KEY}' has 16 bytes, expected 896: 32 for"),
     "no number": (SHARE | {SHARE_KEY: None}, f"key '{SHARE_KEY}' is missing"),
     "a share of none": (SHARE | {SHARE_KEY: 0}, f"'{SHARE_KEY}' is 0 of 3, expected 1 to 64"),
     "a share too many": (SHARE | {SHARE_KEY: 4}, f"'{SHARE_KEY}' is 4 of 3, expected 1 to 64"),
