@@ -8,7 +8,7 @@ import numpy as np
 
 from protocol.errors import ModelError
 from protocol.geometry import EMBEDDING, HEAD, Geometry
-from protocol.gguf import TensorInfo
+from protocol.gguf import GgufFile, TensorInfo
 from protocol.gguf_header import shorten
 from protocol.layout import layer_of_experts
 from protocol.messages import I64, U8
@@ -31,17 +31,26 @@ def hole_problems(files: ModelFiles) -> Iterator[str]:
     """
     for file in files.files:
         holes = np.array(list(file.file.holes()), np.int64).reshape(-1, 2)
-        for tensor in file.tensors.values() if len(holes) else ():
-            parts = parts_there(tensor, file.pack)
-            missing = _bytes_below(holes, parts[:, 1]) - _bytes_below(holes, parts[:, 0])
-            count = int(missing.sum())
-            if count > (tensor.bytes // 2 if tensor.name in (EMBEDDING, HEAD) else 0):
-                start = parts[np.flatnonzero(missing)[0], 0]
-                first = max(start, holes[np.searchsorted(holes[:, 1], start, "right"), 0])
-                yield (
-                    f"{file.path}: {count} bytes of tensor {shorten(tensor.name)} were never written (holes in the "
-                    f"file, the first at {first}): was its download or copy interrupted?"
-                )
+        if len(holes) and file.tensors:
+            yield from _problems(file, holes)
+
+
+def _problems(file: GgufFile, holes: I64) -> Iterator[str]:
+    tensors = list(file.tensors.values())
+    parts = [parts_there(tensor, file.pack) for tensor in tensors]
+    starts, ends = np.concatenate(parts).T
+    missing = _bytes_below(holes, ends) - _bytes_below(holes, starts)
+    last = 0
+    for tensor, count in zip(tensors, map(len, parts), strict=True):
+        first, last = last, last + count
+        lost = int(missing[first:last].sum())
+        if lost > (tensor.bytes // 2 if tensor.name in (EMBEDDING, HEAD) else 0):
+            start = starts[first + np.flatnonzero(missing[first:last])[0]]
+            at = max(start, holes[np.searchsorted(holes[:, 1], start, "right"), 0])
+            yield (
+                f"{file.path}: {lost} bytes of tensor {shorten(tensor.name)} were never written (holes in the "
+                f"file, the first at {at}): was its download or copy interrupted?"
+            )
 
 
 def experts_there(files: ModelFiles, geometry: Geometry) -> U8 | None:

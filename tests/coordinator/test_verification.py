@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from gguf_bytes import moe_bytes
 from moe_models import write_model
 from packs import pack_of, shares_of
 
+from coordinator import packing
 from coordinator.cli import run
 from protocol.gguf import GgufFile
 from protocol.gguf_writer import entry
@@ -213,6 +215,28 @@ def test_packs_are_named_after_the_model(folder: Path, capfd: pytest.CaptureFixt
     assert errors.startswith(f"{folder}/m.share-2-of-2.packed.gguf: 6 tensors, ")
     assert "share 2 of 2 with 4 experts" in errors
     assert (folder / "m.share-2-of-2.packed.gguf").read_bytes() == (folder / "s2.gguf").read_bytes()
+
+
+def test_ctrl_c_leaves_what_is_done_and_says_how_to_go_on(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, left = os.pwrite, iter(range(30))
+
+    def interrupted(file: int, data: memoryview, offset: int) -> int:
+        if next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGINT)
+        return really(file, data, offset)
+
+    out = folder / "x.gguf"
+    with monkeypatch.context() as patch:
+        patch.setattr(packing.os, "pwrite", interrupted)
+        code, output, errors = told(capfd, "model", "pack", folder / "m.gguf", out)
+    expected = f"stopped; {out}.partial has what is done, and the same command goes on from there\n"
+    assert (code, output, errors) == (130, "", expected)
+    assert not out.exists()
+    code, _, errors = told(capfd, "model", "pack", folder / "m.gguf", out)
+    assert (code, " of it by an earlier run" in errors) == (0, True)
+    assert out.read_bytes() == (folder / "p.gguf").read_bytes()
 
 
 def test_an_inspection_tells_packs_and_shares(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
