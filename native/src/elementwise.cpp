@@ -8,7 +8,7 @@ namespace {
 
 // The same 16 lanes and tree as an unquantised dot, of x with itself.
 float sum_of_squares(const float *x, int n) {
-    Act act{.codes = nullptr, .scales = nullptr, .sums16 = nullptr, .sums = nullptr, .values = x};
+    Act act{.values = x};
     float out[TILE_ROWS];
     kernels().f32((const uint8_t *)x, 0, 1, n, &act, 1, out);
     return out[0];

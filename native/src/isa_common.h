@@ -11,6 +11,7 @@
 #define EM_EACH(i, n) _Pragma("GCC ivdep") for (int i = 0; i < n; i++)
 
 #define EM_UNROLL _Pragma("GCC unroll 8")
+#define EM_ROLLED _Pragma("GCC unroll 1")
 #define EM_INLINE static inline __attribute__((always_inline))
 
 namespace {

@@ -6,11 +6,11 @@
 
 // One activation row in the forms that kernels read. Codes, scales and sums are null until quantised.
 struct Act {
-    const int8_t *codes;   // (columns)
-    const float *scales;   // (columns / 32)
-    const int16_t *sums16; // (columns / 16): sums of codes
-    const float *sums;     // (columns / 32): the same of sub-blocks
-    const float *values;   // (columns), or null when the row arrived quantised
+    const int8_t *codes = nullptr;   // (columns)
+    const float *scales = nullptr;   // (columns / 32)
+    const int16_t *sums16 = nullptr; // (columns / 16): sums of codes
+    const float *sums = nullptr;     // (columns / 32): the same of sub-blocks
+    const float *values = nullptr;   // (columns), or null when the row arrived quantised
 };
 
 // A query head on its way through the blocks of positions: what it asks, and its softmax over the blocks seen so far.

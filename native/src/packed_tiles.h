@@ -198,23 +198,33 @@ template <> struct Packed<blocks::Q6_K> {
 
 // --- the tile -----------------------------------------------------------------------------------------------------
 
+// The lines that a thread asks for before it needs them: the loads it can have under way reach too short (measured: a
+// fifth to a third faster from memory with 2 to 8 KiB than without).
+constexpr int AHEAD = 4096;
+
+EM_INLINE void prefetch_block(const uint8_t *from, int bytes) {
+    for (int at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
+}
+
 // For one activation (known to the compiler) or `n`.
 template <class Stored, bool ONE>
 EM_INLINE void packed_acts(const uint8_t *group, int columns, const Act *acts, int n, float *out) {
     using Type = Packed<Stored>;
     constexpr int PARTS = GROUP / WIDE, MOST = ONE ? 1 : PACKED_ACTS;
     Lanes total[PARTS][MOST], sum[MOST];
+    constexpr int BLOCK_BYTES = GROUP * Stored::BYTES * exact::BLOCK / Stored::COLUMNS;
     const int count = ONE ? 1 : n;
     for (int h = 0; h < PARTS; h++)
         for (int a = 0; a < count; a++) total[h][a] = all(0.0f);
     for (int start = 0; start < columns; start += exact::BLOCK) {
         const int left_over = columns - start,
                   subs = (left_over < exact::BLOCK ? left_over : exact::BLOCK) / exact::SUB;
+        prefetch_block(group + AHEAD, BLOCK_BYTES);
         for (int h = 0; h < PARTS; h++) {
             typename Type::Head head;
             Type::head(group, subs, h, head);
             for (int a = 0; a < count; a++) sum[a] = all(0.0f);
-            for (int j = 0; j < subs; j++) {
+            EM_ROLLED for (int j = 0; j < subs; j++) { // or else the codes of two would not fit into the registers
                 const int s = start / exact::SUB + j;
                 Codes code[8];
                 Type::codes(group, j, h, code);
@@ -226,7 +236,7 @@ EM_INLINE void packed_acts(const uint8_t *group, int columns, const Act *acts, i
             }
             for (int a = 0; a < count; a++) total[h][a] = plus(total[h][a], sum[a]);
         }
-        group += (size_t)GROUP * Stored::BYTES * exact::BLOCK / Stored::COLUMNS;
+        group += BLOCK_BYTES;
     }
     for (int a = 0; a < count; a++)
         for (int h = 0; h < PARTS; h++) store(out + a * GROUP + h * WIDE, total[h][a]);

@@ -68,7 +68,7 @@ void Rows::quantise() {
 Act Rows::act(long row) const {
     size_t at = (size_t)row * columns_;
     const float *values = values_.empty() ? nullptr : &values_[at];
-    if (!quantised_) return Act{nullptr, nullptr, nullptr, nullptr, values};
+    if (!quantised_) return Act{.values = values};
     return Act{&codes_[at], &scales_[at / 32], &sums16_[at / 16], &sums_[at / 32], values};
 }
 
