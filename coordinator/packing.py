@@ -115,7 +115,6 @@ class _Writer:
         magic = found[: len(MAGIC)]
         if not magic.strip(b"\0"):  # nothing has been finished
             self._check_room()
-            os.ftruncate(self._file, plan.size)
             _write(self._file, memoryview(plan.header)[len(MAGIC) :], len(MAGIC))
             _write(self._file, UNFINISHED, 0)
             return
@@ -153,6 +152,7 @@ class _Writer:
         """The header's own digest, and then the file is a pack."""
         own = self._plan.digest_of(HEADER)
         self._header[own] = bytes(DIGEST_BYTES)
+        os.ftruncate(self._file, self._plan.size)
         self._note(own, sha256(self._header).digest())
         os.fsync(self._file)
         _write(self._file, MAGIC, 0)

@@ -112,7 +112,7 @@ def _wrong_digests(
 
 def _header_digest(file: GgufFile) -> bytes:
     """Taken with zeros in its own place."""
-    end = min(tensor.offset for tensor in file.tensors.values())
+    end = min((tensor.offset for tensor in file.tensors.values()), default=file.file.size)
     header = bytearray(file.file.read(0, end))
     digests_end = file.header.entries[DIGESTS_KEY][1]
     own = digests_end - (1 + len(file.tensors)) * DIGEST_BYTES

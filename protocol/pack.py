@@ -36,6 +36,9 @@ GROUP_ROWS = 16
 ALIGNMENT = 64
 """Of a pack's tensors, in bytes."""
 
+PACK_ENDING = ".packed.gguf"
+"""Of the names that packs are given: beside a model, they are no other one."""
+
 DIGEST_BYTES = 32
 """Of SHA-256, which current processors compute faster than they read from most disks."""
 MAX_SHARES = 64

@@ -19,6 +19,7 @@ from protocol.errors import ModelError
 from protocol.gguf import GgufFile, TensorInfo
 from protocol.gguf_header import shorten
 from protocol.gguf_metadata import described
+from protocol.pack import PACK_ENDING
 
 MAX_SHARDS = 256
 """Several times the largest models' number; each file takes two descriptors and two watches."""
@@ -116,7 +117,7 @@ class ModelFiles:
 
 
 def _in_folder(path: Path) -> Path:
-    """The first file of the one model in the folder `path`; any other path as it is."""
+    """The first file of the one model in the folder `path`, or the only pack there; any other path as it is."""
     if not os.path.isdir(path):  # which is False, too, for a path that cannot be
         return path
     try:
@@ -124,7 +125,7 @@ def _in_folder(path: Path) -> Path:
     except OSError as error:
         raise ModelError(f"folder {os.fspath(path)!r} cannot be read: {error.strerror}") from None
     models: dict[str, Path] = {}
-    for file in (path / name for name in names):
+    for file in (path / name for name in [name for name in names if not name.endswith(PACK_ENDING)] or names):
         shard = ShardName.of(file)
         models.setdefault(f"{shard.stem}-*-of-{shard.count:05d}.gguf" if shard else file.name, file)
     if len(models) != 1:

@@ -21,7 +21,7 @@ from coordinator.placement import share_of
 from coordinator.verification import Verdict, bytes_to_read, verify
 from coordinator.wording import counted, size
 from protocol.model import Model
-from protocol.pack import Share
+from protocol.pack import PACK_ENDING, Share
 from protocol.pack_plan import PackPlan
 from protocol.shards import ShardName
 from protocol.stock import Stock
@@ -55,8 +55,8 @@ def pack(path: Path, out: Path | None, share: Share | None) -> None:
 def default_out(path: Path, share: Share | None) -> Path:
     """Beside the model, named after it."""
     shard = ShardName.of(path)
-    name = (shard.stem if shard else path.name.removesuffix(".gguf")).removesuffix(".packed")
-    return path.with_name(f"{name}{f'.share-{share.number}-of-{share.count}' if share else ''}.packed.gguf")
+    name = shard.stem if shard else path.name.removesuffix(PACK_ENDING).removesuffix(".gguf")
+    return path.with_name(f"{name}{f'.share-{share.number}-of-{share.count}' if share else ''}{PACK_ENDING}")
 
 
 def verify_files(paths: Sequence[Path], against: Path | None, *, as_json: bool) -> bool:

@@ -16,9 +16,12 @@ from packs import pack_of, shares_of
 
 from coordinator import packing
 from coordinator.cli import run
+from coordinator.config import MAX_WORKERS
+from protocol.errors import ModelError
 from protocol.gguf import GgufFile
 from protocol.gguf_writer import entry
-from protocol.pack import FINGERPRINT_KEY, VERSION_KEY
+from protocol.pack import FINGERPRINT_KEY, MAX_SHARES, VERSION_KEY
+from protocol.shards import ModelFiles
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -237,6 +240,27 @@ def test_ctrl_c_leaves_what_is_done_and_says_how_to_go_on(
     code, _, errors = told(capfd, "model", "pack", folder / "m.gguf", out)
     assert (code, " of it by an earlier run" in errors) == (0, True)
     assert out.read_bytes() == (folder / "p.gguf").read_bytes()
+
+
+def test_a_folder_names_its_model_and_not_the_packs_beside_it(folder: Path) -> None:
+    (folder / "one").mkdir()
+    model = Path(shutil.move(folder / "m.gguf", folder / "one" / "m.gguf"))
+    for share in ([], ["--share", "1/2"]):
+        assert run(["model", "pack", str(folder / "one"), *share]) == 0
+    with ModelFiles.open(folder / "one") as files:
+        assert files.path == model
+    model.unlink()
+    with pytest.raises(
+        ModelError, match=r"has 'm\.packed\.gguf', 'm\.share-1-of-2\.packed\.gguf'; expected the files of"
+    ):
+        ModelFiles.open(folder / "one")
+    (folder / "one" / "m.share-1-of-2.packed.gguf").unlink()
+    with ModelFiles.open(folder / "one") as files:
+        assert files.pack is not None
+
+
+def test_there_are_as_many_shares_as_workers() -> None:
+    assert MAX_SHARES == MAX_WORKERS
 
 
 def test_an_inspection_tells_packs_and_shares(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
