@@ -60,9 +60,14 @@ def default_out(path: Path, share: Share | None) -> Path:
 
 
 def verify_files(paths: Sequence[Path], against: Path | None, *, as_json: bool) -> bool:
-    """Check each of `paths`, and tell what was found; whether all is well. ModelError if `against` cannot be opened."""
+    """Check each of `paths`, and tell what was found; whether all is well.
+
+    ModelError if `against` cannot be opened, or is a share.
+    """
     other = None if against is None else Model.open(against)
     try:
+        if other is not None:
+            other.files.check_whole("weights are compared with a whole model, or with a whole pack of it")
         with _progress("verifying", sum(bytes_to_read(path, other) for path in paths)) as advance:
             verdicts = [verify(path, other, advance) for path in paths]
     finally:

@@ -305,6 +305,11 @@ REFUSED: dict[str, tuple[str, str]] = {
         "{folder}/s1.gguf: share 1 of 2 of the experts of 'm.gguf', for a worker; packs are made of a whole model, or "
         "of a whole pack of it",
     ),
+    "compared with a share": (
+        "model verify {folder}/p.gguf --against {folder}/s1.gguf",
+        "{folder}/s1.gguf: share 1 of 2 of the experts of 'm.gguf', for a worker; weights are compared with a whole "
+        "model, or with a whole pack of it",
+    ),
     "nothing to verify": ("model verify", "Missing argument 'FILE...'."),
 }
 
