@@ -1,11 +1,12 @@
 # make demo | test | check | bench | clean; PYTHON names the interpreter (3.11 or newer) that makes the environment,
-# MODEL another file for the comparison in `bench`, LLAMA_PYTHON an interpreter that has llama-cpp-python.
+# MODEL another file for `bench`, PACK the same model packed, LLAMA_PYTHON an interpreter that has llama-cpp-python.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.expertmesh-built
 MODEL ?= build/bench-mid.gguf
+PACK ?=
 LLAMA_PYTHON ?=
 
 NATIVE_SOURCES := $(shell find native -name CMakeLists.txt -o -name '*.cmake' -o -name '*.cpp' -o -name '*.h' -o -name '*.cu')
@@ -35,7 +36,10 @@ bench: export PYTHONPATH := tests/support:tests/benchmarks
 bench: $(BUILT) $(MODEL)
 	$(BIN)/python -P tests/benchmarks/kernel_speed.py
 	$(BIN)/python -P tests/benchmarks/step_overhead.py
-	$(BIN)/python -P tests/benchmarks/beside_llama.py --model $(MODEL) $(if $(LLAMA_PYTHON),--llama-python $(LLAMA_PYTHON))
+	$(BIN)/python -P tests/benchmarks/roofline.py $(MODEL) $(PACK)
+	$(BIN)/python -P tests/benchmarks/step_profile.py $(MODEL) $(PACK)
+	$(BIN)/python -P tests/benchmarks/beside_llama.py --model $(MODEL) \
+		$(if $(PACK),--our-model $(PACK)) $(if $(LLAMA_PYTHON),--llama-python $(LLAMA_PYTHON))
 
 # 5 GB, kept until `make clean`.
 build/bench-mid.gguf: | $(BUILT)

@@ -48,7 +48,13 @@ def answer(
     """
     stop_ids = [] if question.ignore_eos else list(tokenizer.stop_ids)
     transcript = Transcript(prompt_ids, stop_ids, Detokenizer(tokenizer, question.stop))
-    request = client.submit(prompt_ids, max_tokens=question.max_tokens, stop_ids=stop_ids, sampling=question.sampling)
+    request = client.submit(
+        prompt_ids,
+        max_tokens=question.max_tokens,
+        stop_ids=stop_ids,
+        sampling=question.sampling,
+        drafts=question.drafts,
+    )
     try:
         finished = _follow(client, request, transcript, listener, watch)
     except BaseException:

@@ -16,6 +16,7 @@ from coordinator.sampling import Sampling
 from protocol.errors import ConfigError, RequestError
 from protocol.messages import (
     ALL_EXPERTS,
+    AS_CONFIGURED,
     PROTOCOL,
     AskStatus,
     Cancel,
@@ -103,9 +104,18 @@ class Client:
                     watch()
         raise ConfigError(f"no coordinator answers at {self.endpoint} within {within_s:g} s")
 
-    def submit(self, prompt_ids: Sequence[int], *, max_tokens: int, stop_ids: Sequence[int], sampling: Sampling) -> str:
+    def submit(
+        self,
+        prompt_ids: Sequence[int],
+        *,
+        max_tokens: int,
+        stop_ids: Sequence[int],
+        sampling: Sampling,
+        drafts: int | None = None,
+    ) -> str:
         """Ask for a continuation of the prompt; returns the request's name, for `events` and `cancel`.
 
+        A step may have so many `drafts`, None leaves it to the coordinator; the answer is the same.
         RequestError for more ids than a message can hold.
         """
         if len(prompt_ids) > MAX_PROMPT_TOKENS:
@@ -124,6 +134,7 @@ class Client:
                 repeat_penalty=sampling.repeat_penalty,
                 repeat_window=sampling.repeat_window,
                 seed=sampling.seed,
+                drafts=AS_CONFIGURED if drafts is None else drafts,
             )
         )
         return request

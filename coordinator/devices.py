@@ -12,7 +12,6 @@ import numpy as np
 
 import native
 from coordinator.dense import DenseModel
-from coordinator.dense_cuda import CudaDense
 from coordinator.dense_half import DenseHalf
 from coordinator.placement import own_share
 from coordinator.wording import counted
@@ -80,6 +79,8 @@ def opened(
 
 
 def _on_gpu(name: str, vram_gib: float | None, model: Model, stack: ExitStack, max_rows: int, kv: str) -> Devices:
+    from coordinator.dense_cuda import CudaDense  # without a GPU it is never needed
+
     try:
         device = cuda.open_device(name)
         device.use()

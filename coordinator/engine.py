@@ -85,7 +85,7 @@ class Engine:
         return TokenSequence(self._dense.new_cache(len(prompt_ids) + max_tokens), last_step=self.steps - 1)
 
     def step(self, chunks: Sequence[Chunk], between_layers: Callable[[], None] = lambda: None) -> list[F32]:
-        """Compute the chunks; their logits, each (rows wanted, vocabulary). The sequences advance by their chunks.
+        """Compute the chunks; their logits, each (rows wanted, vocabulary). The sequences advance by their known ids.
 
         `between_layers` is called before each layer, for a step can take long; what it raises ends the step.
         RequestError for ids outside the vocabulary, a full sequence, values that are not finite (RowError), a device
@@ -104,7 +104,7 @@ class Engine:
             raise
         self._check_files()
         for chunk in window.chunks:
-            chunk.sequence.advance(chunk.ids, number)
+            chunk.sequence.advance(chunk.known, number)
         return np.split(logits, np.cumsum([len(chunk.wanted()) for chunk in window.chunks[:-1]], dtype=np.intp))
 
     def _compute(self, number: int, window: Window, between_layers: Callable[[], None]) -> F32:

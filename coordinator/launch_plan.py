@@ -109,6 +109,8 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
     options += ["--threads", str(chosen.threads), "--kv", chosen.kv]
     if chosen.chunk is not None:
         options += ["--chunk", str(chosen.chunk)]
+    if chosen.drafts is not None:
+        options += ["--drafts", str(chosen.drafts)]
     if chosen.device != "cpu":
         options += ["--device", chosen.device, "--vram-gib", _gib(chosen.vram_gib)]
     if config.peers:

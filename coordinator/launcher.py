@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import native
 from coordinator.children import Child, OnLine, end_all, ignore_line, wait_for_all
 from coordinator.config import COORDINATOR, ClusterConfig, work_endpoint
 from coordinator.cores import CoreLeases, usable_cores
@@ -89,8 +90,9 @@ class Launcher:
 def launched(config: ClusterConfig, interrupts: Interrupts, on_line: OnLine = ignore_line) -> Iterator[Launcher]:
     """The cluster of `config`, started on this machine; its workers on cores that no other launcher has taken.
 
-    ConfigError if its endpoint is in use.
+    ConfigError if its endpoint is in use; ImportError, when this module is loaded, if its kernels cannot be used here.
     """
+    log.debug("kernels: %s", native.isa())
     listen = config.coordinator.listen
     with endpoints_leased(listen, work_endpoint(listen)), CoreLeases() as leases:
         cores = leases.take(config.worker_threads, usable_cores())

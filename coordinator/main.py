@@ -6,7 +6,7 @@ the last line on stderr is then `error: ...`.
 
 from __future__ import annotations
 
-from protocol.startup import first_of_all, refuse
+from protocol.startup import first_of_all, loaded, refuse
 
 try:
     import native
@@ -17,7 +17,6 @@ if __name__ == "__main__":  # and only then load the rest
     first_of_all(native.die_with_parent)
 
 import argparse
-import gc
 import logging
 import secrets
 import signal
@@ -32,6 +31,7 @@ from coordinator.config import DEVICES, MAX_ALL_WORKERS, is_device, work_endpoin
 from coordinator.deadlines import CallLimits
 from coordinator.devices import Devices, opened
 from coordinator.dispatch import MeshExperts
+from coordinator.drafts import MAX_DRAFTS
 from coordinator.engine import Engine
 from coordinator.hello import Terms
 from coordinator.kv import KV_TYPES
@@ -92,6 +92,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="experts in that device's memory: auto (default) or a number",
     )
     add("--chunk", type=_number(int, 1, MAX_ROWS), default=256, help="rows of one step at most")
+    add("--drafts", type=_number(int, 0, MAX_DRAFTS), default=0, help="guesses of one step for a request at most")
     add("--parent", type=int, help="process that this one must not outlive")
     add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
     add("--call-floor-ms", type=_number(int, 1, 10**6), default=1000, help="no call's deadline is shorter")
@@ -154,8 +155,16 @@ def _run(options: argparse.Namespace) -> None:
         experts = MeshExperts(cluster, bank, model.layout, devices.slots)
         engine = Engine(model, experts, devices.dense)
         stack.callback(engine.close)
-        service = Service(cluster, engine, experts, chunk=options.chunk, threads=options.threads, device=devices.name)
-        gc.freeze()  # what is there now stays: collections in the step loop need not look at it
+        service = Service(
+            cluster,
+            engine,
+            experts,
+            chunk=options.chunk,
+            threads=options.threads,
+            device=devices.name,
+            drafts=options.drafts,
+        )
+        loaded()
         try:
             _fill(devices, service, cluster)
             _serve(service, cluster, options)

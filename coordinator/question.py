@@ -20,6 +20,8 @@ class Question:
     """The answer ends before the first of these texts."""
     ignore_eos: bool = False
     """Go on after tokens that mean the end."""
+    drafts: int | None = None
+    """Tokens that a step may guess, 0 for none; None leaves it to the coordinator. The answer is the same."""
 
     def __post_init__(self) -> None:
         if not self.prompt:

@@ -1,17 +1,21 @@
-"""One request, from its Submit to its last token: checks, sampling, digest and times; no socket."""
+"""One request, from its Submit to its last token: checks, sampling, drafts, digest and times; no socket."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 
+from coordinator.choosing import choose
+from coordinator.drafts import MAX_DRAFTS, NO_DRAFT, Draft, Drafter
 from coordinator.engine import Chunk, TokenSequence
-from coordinator.sampling import Sampling, choose
+from coordinator.sampling import Sampling
 from coordinator.scheduler import Pending
-from coordinator.tallies import Counters
+from coordinator.tallies import Counters, DraftCounts
 from protocol.errors import RequestError
-from protocol.messages import F32, Submit, Token
+from protocol.messages import AS_CONFIGURED, F32, Submit, Token
 
 
 def sampling_of(submit: Submit) -> Sampling:
@@ -29,13 +33,34 @@ def sampling_of(submit: Submit) -> Sampling:
     )
 
 
+def drafts_of(submit: Submit, default: int) -> int:
+    """How many drafts a step may have, by `default` if it does not say; RequestError for a value out of range."""
+    if submit.drafts == AS_CONFIGURED:
+        return default
+    if not 0 <= submit.drafts <= MAX_DRAFTS:
+        raise RequestError(
+            f"drafts is {submit.drafts}, expected 0 to {MAX_DRAFTS}, or {AS_CONFIGURED} for the coordinator's number"
+        )
+    return submit.drafts
+
+
 class Request:
     """A request that is being answered. Readings of a monotonic clock, in seconds, are passed in."""
 
     def __init__(
-        self, key: int, client: bytes, submit: Submit, sampling: Sampling, sequence: TokenSequence, before: Counters
+        self,
+        key: int,
+        client: bytes,
+        submit: Submit,
+        sampling: Sampling,
+        sequence: TokenSequence,
+        before: Counters,
+        drafts: int = 0,
     ) -> None:
-        """`sequence` is empty and has room for all of it; `before` is what had been counted when it came."""
+        """`sequence` is empty and has room for all of it; `before` is what had been counted when it came.
+
+        A step may have so many `drafts` of it.
+        """
         self.key = key
         self.client = client
         self.name = submit.request
@@ -50,6 +75,10 @@ class Request:
         self._began_at: float | None = None
         self._prompt_at: float | None = None
         self._token_at = 0.0
+        self._max_drafts = drafts
+        self._drafter = Drafter() if drafts else None  # None also once it is given up
+        self.counts = DraftCounts()
+        """What drafting came to so far."""
 
     @property
     def generated(self) -> int:
@@ -66,24 +95,53 @@ class Request:
         rows = len(self._ids) - self.sequence.position
         return Pending(key=self.key, rows=rows, last_step=self.sequence.last_step)
 
-    def chunk(self, rows: int, now: float) -> Chunk:
-        """Its next rows; logits are wanted of the last one that is known."""
+    def draft(self) -> Draft:
+        """What may follow its last token; nothing while it reads its prompt."""
+        if self._drafter is None or not self.generated:
+            return NO_DRAFT
+        return self._drafter.guess(min(self._max_drafts, self._max_tokens - self.generated - 1))
+
+    def give_up_drafts(self) -> None:
+        """A step with drafts of it has failed: it goes on without, so that this costs time only once."""
+        self._drafter = None
+
+    def chunk(self, rows: int, now: float, drafts: Sequence[int] = ()) -> Chunk:
+        """Its next rows, and drafts of what follows its last id; logits are wanted of that one and of drafts."""
         if self._began_at is None:
             self._began_at = now
         start = self.sequence.position
-        last = start + rows == len(self._ids)
-        return Chunk(sequence=self.sequence, ids=self._ids[start : start + rows], logits="last" if last else "none")
+        last, ids = start + rows == len(self._ids), self._ids[start : start + rows]
+        if self._drafter is not None and len(self._drafter) < start + rows:
+            self._drafter.read(self._ids[len(self._drafter) : start + rows])
+        logits: Literal["last", "none"] = "last" if last else "none"
+        return Chunk(sequence=self.sequence, ids=[*ids, *drafts], logits=logits, drafts=len(drafts))
 
-    def take(self, logits: F32, now: float) -> tuple[Token, str | None]:
-        """Choose the next token from logits (vocabulary,): it, and why the answer ends with it, if it does.
+    def take(self, logits: F32, drafts: Sequence[int], now: float) -> Iterator[tuple[Token, str | None]]:
+        """Choose the next tokens, and say why the answer ends with one, if it does.
 
-        RequestError if none can be chosen.
+        `logits` (1 + drafts, vocabulary) are of the last known id and of `drafts`. A draft's are used if it is the
+        token that is chosen: so each token is what it would be without drafts. RequestError if none can be chosen.
         """
+        self.counts.steps += self.generated > 0
+        self.counts.drafted += len(drafts)
+        for row, draft in zip(logits, (*drafts, None), strict=True):
+            token, reason = self._choose(row, now)
+            right = token.id == draft
+            if right:
+                self.sequence.keep(token.id)
+                self.counts.accepted += 1
+            yield token, reason
+            if reason is not None or not right:
+                return
+
+    def _choose(self, logits: F32, now: float) -> tuple[Token, str | None]:
         if self._prompt_at is None:
             self._prompt_at = self._token_at = now
         chosen = choose(logits, self._ids, self._sampling, len(self._ids))
         self._digest.update(np.ascontiguousarray(logits, "<f4").data)
         self._ids.append(chosen)
+        if self._drafter is not None:
+            self._drafter.take(chosen)
         token = Token(
             request=self.name,
             index=self.generated - 1,

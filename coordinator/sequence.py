@@ -10,7 +10,8 @@ if TYPE_CHECKING:  # the dense half's steps have windows of sequences
 
 
 class TokenSequence:
-    """The ids whose keys and values are in the cache, in order. Only the engine makes and advances one."""
+    """The ids whose keys and values are in the cache, in order. Only the engine makes and advances one,
+    but for drafts, which whoever samples finds right."""
 
     def __init__(self, cache: Cache, last_step: int = -1) -> None:
         """`cache` must be empty; its capacity bounds the sequence."""
@@ -33,3 +34,7 @@ class TokenSequence:
         """Note that `step` has computed `ids`."""
         self.ids.extend(int(token) for token in ids)
         self.last_step = step
+
+    def keep(self, draft: int) -> None:
+        """The next draft of the last step was right: its keys and values stay. All others are overwritten later."""
+        self.ids.append(draft)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import native
@@ -14,9 +14,10 @@ from coordinator.dispatch import MeshExperts
 from coordinator.engine import Chunk, Engine, RowError
 from coordinator.hello import MAX_NAME, is_name
 from coordinator.report import mesh_report
-from coordinator.requests import Request, sampling_of
-from coordinator.scheduler import next_window
-from coordinator.tallies import Counters
+from coordinator.requests import Request, drafts_of, sampling_of
+from coordinator.scheduler import Share, next_window
+from coordinator.step_cost import StepCost, worth_drafting
+from coordinator.tallies import Counters, DraftCounts
 from protocol.errors import ExpertmeshError, RequestError
 from protocol.messages import F32, AskStatus, Cancel, Finished, Prefilled, RequestFailed, Status, Submit, Token
 
@@ -35,6 +36,15 @@ class _Turn:
     request: Request
     chunk: Chunk
 
+    @property
+    def drafts(self) -> list[int]:
+        """The guesses among its ids."""
+        return [int(token) for token in self.chunk.ids[len(self.chunk.known) :]]
+
+    def without_drafts(self) -> _Turn:
+        """Only what there would be if nothing had been guessed."""
+        return replace(self, chunk=replace(self.chunk, ids=self.chunk.known, drafts=0))
+
 
 class _Abandoned(ExpertmeshError):
     """Nobody waits any more for what a step computes."""
@@ -52,16 +62,23 @@ class Service:
         chunk: int,
         threads: int,
         device: str = "cpu",
+        drafts: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`chunk` is how many rows a window has at most; `threads` and `device` are told in reports."""
+        """`chunk` is how many rows a window has at most; `threads` and `device` are told in reports.
+
+        Requests that do not say how many drafts a step may have get `drafts`.
+        """
         self._cluster = cluster
         self._engine = engine
         self._experts = experts
         self._chunk = chunk
         self._threads = threads
         self._device = device
+        self._drafts = drafts
         self._clock = clock
+        self._cost = StepCost()
+        self._drafted = DraftCounts()
         self._requests: dict[tuple[bytes, str], Request] = {}
         self._next_key = 0
         self._was_ready = False
@@ -108,6 +125,7 @@ class Service:
             "requests": len(self._requests),
             "reading": [[one.prompt_done, one.prompt_tokens] for one in self._requests.values() if not one.generated],
             "layers": self._experts.times.summary(),
+            "drafts": self._drafted.report(),
             **mesh_report(cluster.members, counted, cluster.suspects(), self._clock()),
         }
 
@@ -148,40 +166,58 @@ class Service:
             raise RequestError(f"request {submit.request!r} is under way already, a fresh name expected")
         if len(self._requests) >= MAX_REQUESTS:
             raise RequestError(f"{MAX_REQUESTS} requests are under way, no more are taken; try again later")
-        sampling = sampling_of(submit)
+        sampling, drafts = sampling_of(submit), drafts_of(submit, self._drafts)
         sequence = self._engine.new_sequence(submit.prompt_ids, submit.max_tokens)
         self._next_key += 1
-        return Request(self._next_key, client, submit, sampling, sequence, self._cluster.counts())
+        return Request(self._next_key, client, submit, sampling, sequence, self._cluster.counts(), drafts)
 
     # --- steps ------------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
         by_key = {request.key: request for request in self._requests.values()}
         shares = next_window((request.pending() for request in by_key.values()), self._chunk)
+        drafts = self._drafts_of(shares, by_key)
         now = self._clock()
+        chunks = [by_key[share.key].chunk(share.rows, now, drafts.get(share.key, ())) for share in shares]
         self._compute(
-            [_Turn(request=by_key[share.key], chunk=by_key[share.key].chunk(share.rows, now)) for share in shares]
+            [_Turn(request=by_key[share.key], chunk=chunk) for share, chunk in zip(shares, chunks, strict=True)]
         )
 
+    def _drafts_of(self, shares: Sequence[Share], by_key: Mapping[int, Request]) -> dict[int, tuple[int, ...]]:
+        """What is guessed in the room that all others leave, by key."""
+        drafts = {share.key: by_key[share.key].draft() for share in shares}
+        rows = sum(share.rows for share in shares)
+        running = [key for key, draft in drafts.items() if by_key[key].generated]
+        counts = worth_drafting([drafts[key].chances for key in running], rows, self._chunk - rows, self._cost)
+        return {key: drafts[key].ids[:count] for key, count in zip(running, counts, strict=True)}
+
     def _compute(self, turns: Sequence[_Turn]) -> None:
-        """One window. If it fails, each request is tried alone, so that only who is to blame fails."""
+        """One window. If it fails, each request is tried alone, so that only who is to blame fails; without drafts."""
         if not self._is_wanted(turns):
             return
+        began = self._clock()
         try:
             logits = self._engine.step([turn.chunk for turn in turns], lambda: self._between_layers(turns))
         except _Abandoned:
             log.info("step %d was for cancelled requests only: ended early", self._engine.steps - 1)
-        except RowError as error:
-            self._without(turns, error)
         except ExpertmeshError as error:
-            if len(turns) == 1:
+            if drafting := [turn for turn in turns if turn.chunk.drafts]:  # which may be to blame: nobody fails by them
+                log.info("step %d failed, and is tried again without drafts: %s", self._engine.steps - 1, error)
+                for turn in drafting:
+                    turn.request.give_up_drafts()
+                self._compute([turn.without_drafts() for turn in turns])
+            elif isinstance(error, RowError):
+                self._without(turns, error)
+            elif len(turns) == 1:
                 self._fail(turns[0].request, str(error))
-                return
-            for turn in turns:
-                self._compute([turn])
+            else:
+                for turn in turns:
+                    self._compute([turn])
         else:
+            if all(len(turn.chunk.known) == 1 for turn in turns):
+                self._cost.observe(sum(len(turn.chunk.ids) for turn in turns), self._clock() - began)
             for turn, rows in zip(turns, logits, strict=True):
-                self._advance(turn.request, rows)
+                self._advance(turn, rows)
 
     def _between_layers(self, turns: Sequence[_Turn]) -> None:
         self._hear_clients()  # whom the layer before has received: `run_layer` attends
@@ -204,8 +240,9 @@ class Service:
         if rest:
             self._compute(rest)
 
-    def _advance(self, request: Request, logits: F32) -> None:
+    def _advance(self, turn: _Turn, logits: F32) -> None:
         """Tell the client what has become of its request, unless that was cancelled meanwhile."""
+        request = turn.request
         if not self._is_under_way(request):
             return
         if request.generated == 0:
@@ -214,13 +251,16 @@ class Service:
                 return
         if not len(logits):
             return
+        before = replace(request.counts)
         try:
-            token, reason = request.take(logits[-1], self._clock())
+            for token, reason in request.take(logits, turn.drafts, self._clock()):
+                if not self._tell(request, token):
+                    break
+                if reason is not None:
+                    self._finish(request, reason)
         except RequestError as error:
             self._fail(request, str(error))
-            return
-        if self._tell(request, token) and reason is not None:
-            self._finish(request, reason)
+        self._drafted.add(request.counts.minus(before))
 
     def _tell(self, request: Request, progress: Prefilled | Token) -> bool:
         """False if the client is gone; its request then is no more."""
@@ -238,7 +278,7 @@ class Service:
             reason=reason,
             prompt_us=prompt_us,
             decode_us=decode_us,
-            report=self.report(since=request.before),
+            report=self.report(since=request.before) | {"drafts": request.counts.report()},
         )
         self._cluster.tell(request.client, finished)
 

@@ -23,6 +23,36 @@ class Tally:
 
 
 @dataclass(slots=True, kw_only=True)
+class DraftCounts:
+    """Tokens that were guessed before they were computed."""
+
+    steps: int = 0
+    """That computed tokens after an answer's first, with drafts or without."""
+    drafted: int = 0
+    """Guesses that were verified."""
+    accepted: int = 0
+    """Those that were right: as many tokens more than steps."""
+
+    def add(self, more: DraftCounts) -> None:
+        """Count these too."""
+        self.steps += more.steps
+        self.drafted += more.drafted
+        self.accepted += more.accepted
+
+    def minus(self, earlier: DraftCounts) -> DraftCounts:
+        """What was counted since `earlier`."""
+        return DraftCounts(
+            steps=self.steps - earlier.steps,
+            drafted=self.drafted - earlier.drafted,
+            accepted=self.accepted - earlier.accepted,
+        )
+
+    def report(self) -> dict[str, int]:
+        """As plain values."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+@dataclass(slots=True, kw_only=True)
 class Counters:
     """Of one coordinator since its start; entries are conserved: its own and the members' are all there were."""
 

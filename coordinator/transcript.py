@@ -59,6 +59,7 @@ class Transcript:
             "sha256_logits": self._sha256_logits,
             "prompt_tps": _per_second(len(self._prompt_ids), finished.prompt_us),
             "decode_tps": _per_second(len(self._ids) - 1, sum(self._elapsed_us[1:])),
+            "drafts": _acceptance(facts.get("drafts", {})),
             "isa": facts.get("isa"),
             "threads": facts.get("threads"),
             "device": facts.get("device"),
@@ -70,6 +71,13 @@ class Transcript:
 
 def _share(worker: Mapping[str, Any]) -> dict[str, Any]:
     return {key: round(worker[key], 6) if key in ("busy_s", "wait_s") else worker[key] for key in WORKER_KEYS}
+
+
+def _acceptance(counts: Mapping[str, int]) -> dict[str, Any]:
+    """DraftCounts, and the share of drafts that were right; None if there were none."""
+    steps, drafted, accepted = (counts.get(key, 0) for key in ("steps", "drafted", "accepted"))
+    share = round(accepted / drafted, 4) if drafted else None
+    return {"steps": steps, "drafted": drafted, "accepted": accepted, "acceptance": share}
 
 
 def _per_second(tokens: int, microseconds: int) -> float | None:

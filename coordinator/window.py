@@ -23,11 +23,19 @@ class Chunk:
     sequence: TokenSequence
     ids: Sequence[int] | I32
     logits: Literal["none", "last", "all"] = "last"
+    drafts: int = 0
+    """So many of the last ids are guesses. They get logits as the last known id does; the sequence does not advance by
+    them until somebody finds them right (TokenSequence.keep)."""
+
+    @property
+    def known(self) -> Sequence[int] | I32:
+        """The ids that are no guesses."""
+        return self.ids[: len(self.ids) - self.drafts]
 
     def wanted(self) -> range:
         """Which rows of the chunk get logits."""
         rows = len(self.ids)
-        return range({"none": rows, "last": rows - 1, "all": 0}[self.logits], rows)
+        return range({"none": rows, "last": rows - 1 - self.drafts, "all": 0}[self.logits], rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,7 +53,7 @@ class Window:
     def of(cls, chunks: Sequence[Chunk], vocabulary: int) -> Window:
         """RequestError for ids outside the vocabulary or a full cache; ValueError for what no scheduler may ask."""
         lengths = [len(chunk.ids) for chunk in chunks]
-        if not 1 <= sum(lengths) <= MAX_ROWS or 0 in lengths:
+        if not 1 <= sum(lengths) <= MAX_ROWS or not all(len(chunk.known) for chunk in chunks):
             raise ValueError(f"a window of 1 to {MAX_ROWS} rows without empty chunks expected, found {lengths}")
         if len({id(chunk.sequence) for chunk in chunks}) < len(chunks):
             raise ValueError("a sequence can have one chunk of a window only")

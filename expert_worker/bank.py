@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import native
-from expert_worker.warming import will_need
+from expert_worker.warming import in_cache, will_need
 from protocol.holder.refusals import check_ids, check_there, in_words, layer_of, rows_of
 from protocol.holder.watched_files import WatchedFiles
 from protocol.layout import LayerExperts, RoleTensor
@@ -37,6 +37,7 @@ class ExpertBank:
         self._there = model.there
         self._pool = pool
         self._data = {file.path.name: file.file.data for file in model.files.files}
+        self._descriptors = {file.path.name: file.file.descriptor for file in model.files.files}
         self._watched = WatchedFiles(file.file for file in model.files.files)
         layers = dict(model.layout.with_experts())
         self._layers = {number: self._matrices(layer) for number, layer in layers.items()}
@@ -87,7 +88,9 @@ class ExpertBank:
         """Nothing: experts lie in the file, and the kernel makes room for its pages."""
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
-        """Ask for the pages of these experts. ExpertError if one is out of range or not there, or the file has changed.
+        """Ask for what is not in memory of these experts.
+
+        ExpertError if one is out of range or not in this share, or the file has changed.
 
         No experts are none of any layer.
         """
@@ -99,7 +102,8 @@ class ExpertBank:
         for role in layer_of(self.layout, layer).roles:
             for expert in experts.tolist():
                 start = role.offset + expert * role.expert_bytes
-                will_need(self._data[role.file][start : start + role.expert_bytes])
+                if not in_cache(self._descriptors[role.file], start, role.expert_bytes):
+                    will_need(self._data[role.file][start : start + role.expert_bytes])
 
     def close(self) -> None:
         """No longer survive changes of the files. May be called again."""

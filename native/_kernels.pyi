@@ -16,7 +16,7 @@ class EntryRangeError(ValueError):
     """A weighted expert output is not finite or reaches 2**22; args are (message, entry index)."""
 
 def isa() -> str:
-    """The instruction set in use: "scalar", "avx2", "avx512". EXPERTMESH_ISA forces one at import."""
+    """The instruction set in use: "scalar", "avx2", "avx512" or "neon". EXPERTMESH_ISA forces one at import."""
 
 def available_isas() -> list[str]:
     """What this machine can run, best last."""
@@ -73,7 +73,7 @@ class Rows:
     @staticmethod
     def quantised(codes: NDArray[np.int8], scales: NDArray[np.float32]) -> Rows:
         """Codes (n, columns), scales (n, columns / 32); ValueError for -128 and for scales negative or not finite."""
-    def quantise(self) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    def quantise(self, pool: Pool | None = None) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
         """Codes and scales (views that live as long as this object)."""
     def values(self) -> NDArray[np.float32]:
         """The fp32 values (a view that lives as long as this object); ValueError for rows made by `quantised`."""
@@ -108,13 +108,19 @@ def pack48(values: NDArray[np.int64]) -> NDArray[np.uint8] | None:
     """(n, width) to (n, width, 6), or None when some value needs more than 48 bits."""
 
 def unpack48(packed: NDArray[np.uint8]) -> NDArray[np.int64]: ...
-def add_combined(x: NDArray[np.float32], sums: NDArray[np.int64]) -> None:
+def add_combined(x: NDArray[np.float32], sums: NDArray[np.int64], pool: Pool | None = None) -> None:
     """x += fp32(sums), in place: the end of a layer."""
 
-def add_rows(x: NDArray[np.float32], y: NDArray[np.float32]) -> None:
+def add_rows(x: NDArray[np.float32], y: NDArray[np.float32], pool: Pool | None = None) -> None:
     """x += y, in place: the residual of the attention half."""
 
-def rms_norm(x: NDArray[np.float32], weight: NDArray[np.float32], eps: float, out: NDArray[np.float32]) -> None:
+def rms_norm(
+    x: NDArray[np.float32],
+    weight: NDArray[np.float32],
+    eps: float,
+    out: NDArray[np.float32],
+    pool: Pool | None = None,
+) -> None:
     """Over the last axis of x, weight of that length; out may be x. (rows, width) or (rows, heads, head_dim)."""
 
 def rope_table(
@@ -122,7 +128,7 @@ def rope_table(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """cos and sin times `magnitude`, each (rows, head_dim / 2)."""
 
-def rope(x: NDArray[np.float32], cos: NDArray[np.float32], sin: NDArray[np.float32]) -> None:
+def rope(x: NDArray[np.float32], cos: NDArray[np.float32], sin: NDArray[np.float32], pool: Pool | None = None) -> None:
     """Rotate (rows, heads, head_dim) in place, NeoX pairing: column i with i + head_dim / 2."""
 
 class KvCache:

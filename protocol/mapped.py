@@ -59,6 +59,11 @@ class MappedFile:
             raise ValueError(f"{self.path} is closed")
         return self._data
 
+    @property
+    def descriptor(self) -> int:
+        """Open for reading until `close`, -1 then."""
+        return self._descriptor
+
     def read(self, offset: int, count: int) -> bytes:
         """Copy `count` bytes by reading, not through the mapping: a file that shrank is a ModelError, not a fault."""
         try:

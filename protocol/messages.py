@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ProtocolError
 
-PROTOCOL = 3
+PROTOCOL = 4
 """docs/protocol.md tells what changed; the handshake refuses any other number."""
 
 MAX_ROWS = 512
@@ -25,6 +25,9 @@ MAX_ENTRIES_PER_ROW = 31
 
 MIN_BEAT_S, MAX_BEAT_S = 0.01, 2.0
 """Bounds of the interval between beats, in seconds."""
+
+AS_CONFIGURED = -1
+"""Submit.drafts that leave it to the coordinator."""
 
 MAX_REASON = 300
 """Characters of a reason that are kept and shown; whoever gets a longer one cuts it."""
@@ -335,6 +338,7 @@ class Submit(Message):
     repeat_penalty: float
     repeat_window: int
     seed: int
+    drafts: int  # guessed tokens that a step may verify; 0 is none, AS_CONFIGURED leaves it to the coordinator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -15,6 +16,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def first_of_all(die_with_parent: Callable[[int], bool]) -> None:
     """End at once, without a traceback, on a signal; and with the parent that `--parent PID` names.
 
+    What is loaded next is loaded without what makes that slow, until `loaded`.
+
     `die_with_parent` is native's, which loads nothing else. A signal that is ignored, as nohup does with SIGHUP, stays
     so.
     """
@@ -25,6 +28,14 @@ def first_of_all(die_with_parent: Callable[[int], bool]) -> None:
     option, parent = ["", "", *sys.argv][-2:]  # the launcher names it last
     if option == "--parent" and parent.isdecimal() and not die_with_parent(int(parent)):
         os._exit(0)  # nobody is left who wanted it
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here uses BLAS, for which NumPy would start threads
+    gc.disable()  # what a library makes when it is loaded stays
+
+
+def loaded() -> None:
+    """All is there: from now on garbage is collected, but what is there stays, and need not be looked at."""
+    gc.freeze()
+    gc.enable()
 
 
 def refuse(error: ImportError) -> NoReturn:

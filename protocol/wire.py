@@ -33,8 +33,9 @@ MAX_SKIPPED = 100
 """Malformed messages in a row after which `receive` returns, so that a flood of them cannot hold up a loop."""
 SMALL_FRAME_BYTES = 1 << 20
 """Of any frame where no activations travel: a full queue of them still fits in memory."""
-RECONNECT_MS = 50
-"""A dialled socket tries again after this long, plus a random part: the other side may start later."""
+RECONNECT_MS, RECONNECT_MOST_MS = 10, 50
+"""A dialled socket tries again after so long, then after twice that, up to the second, each time plus a random part
+below the first: the other side may start a moment later, or much later."""
 
 _UNDELIVERABLE = (zmq.EAGAIN, zmq.EHOSTUNREACH)
 # As plain integers: operators of enumerations take longer than libzmq does.
@@ -60,6 +61,7 @@ class _Socket:
             zmq.RCVHWM: RECEIVE_QUEUE,
             zmq.MAXMSGSIZE: max_frame_bytes,
             zmq.RECONNECT_IVL: RECONNECT_MS,
+            zmq.RECONNECT_IVL_MAX: RECONNECT_MOST_MS,
             zmq.IPV6: int("[" in endpoint),
         }
         if kind == zmq.ROUTER:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.table import Table
-from rich.text import Text
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from coordinator.cli.output import put
 from coordinator.cli.reading import Reading
-from coordinator.cli.wording import duration, harmless
+from coordinator.cli.wording import duration
+from coordinator.interrupts import Interrupts
 from coordinator.wording import counted
+
+if TYPE_CHECKING:
+    from coordinator.cli.answer_console import AnswerConsole
 
 LONG_PROMPT = 64
 """Prompt tokens from which progress is worth showing."""
@@ -26,14 +26,15 @@ SAY_EVERY_S = 10.0
 class AnswerView:
     """A listener (coordinator.answering.Listener) for people; without `show_text` the text is not printed."""
 
-    def __init__(self, *, show_text: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, show_text: bool, interrupts: Interrupts | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._show_text = show_text
+        self._interrupts = interrupts or Interrupts()
         self._clock = clock
         self._reading = Reading()
         self._said_at = clock()
-        self._console = Console(stderr=True, highlight=False)
-        self._progress: Progress | None = None
-        self._task = TaskID(0)
+        self._draws = False
         self._amid_line = False
 
     def __enter__(self) -> AnswerView:
@@ -47,7 +48,7 @@ class AnswerView:
 
     def tell(self, notice: str) -> None:
         """A line that is not part of the answer."""
-        self._console.print(Text(harmless(notice), style="yellow"), soft_wrap=True)
+        self._console.tell(notice)
 
     def prefilled(self, done: int, total: int) -> None:
         """Long prompts: a bar on a terminal, elsewhere a line now and then, beside the text only."""
@@ -57,7 +58,8 @@ class AnswerView:
             self._end_progress()
         elif self._console.is_terminal:
             if total >= LONG_PROMPT:
-                self._draw_progress(done, total)
+                self._draws = True
+                self._console.draw_progress(done, total, self._pace(total))
         elif self._show_text and now - self._said_at >= SAY_EVERY_S:
             self._said_at = now
             self.tell(f"reading the prompt: {done} of {total} tokens{self._pace(total, ', ')}")
@@ -71,23 +73,15 @@ class AnswerView:
     def report(self, report: dict[str, Any]) -> None:
         """End the text with a line break; then what it cost."""
         self.text("\n")
-        for line in _summary(report):
-            self._console.print(Text(harmless(line)), soft_wrap=True)
-        if report["workers"]:
-            self._console.print(_workers(report["workers"]))
+        self._console.report(_summary(report), report["workers"])
 
-    def _draw_progress(self, done: int, total: int) -> None:
-        if self._progress is None:
-            columns = (
-                TextColumn("reading the prompt"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.description}"),
-            )
-            self._progress = Progress(*columns, console=self._console, transient=True)
-            self._task = self._progress.add_task("", total=total)
-        self._progress.update(self._task, completed=done, description=self._pace(total))
-        self._progress.start()
+    @cached_property
+    def _console(self) -> AnswerConsole:
+        """Loaded when it is needed: before the first token processes that compute have more use for the time."""
+        with self._interrupts.held():
+            from coordinator.cli.answer_console import AnswerConsole
+
+        return AnswerConsole()
 
     def _pace(self, total: int, before: str = "") -> str:
         """Speed and time left in the prompt, as far as they are known."""
@@ -95,9 +89,9 @@ class AnswerView:
         return "" if speed is None or left_s is None else f"{before}{speed:.0f} a second, {duration(left_s)} left"
 
     def _end_progress(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
+        if self._draws:
+            self._draws = False
+            self._console.end_progress()
 
 
 def _summary(report: dict[str, Any]) -> list[str]:
@@ -109,8 +103,11 @@ def _summary(report: dict[str, Any]) -> list[str]:
         f"local    {_entries(report['local_entries'])} computed by the coordinator",
         f"sha256   ids {report['sha256_ids'][:16]}, logits {report['sha256_logits'][:16]}",
     ]
+    if drafts := report["drafts"]["drafted"]:
+        accepted, steps = report["drafts"]["accepted"], report["drafts"]["steps"]
+        lines.insert(2, f"drafts   {accepted} of {drafts} accepted, {counted(steps, 'step')} after the first token")
     if report["device"] != "cpu":
-        lines.insert(3, f"device   {report['device']}, {_entries(report['device_entries'])} computed there")
+        lines.insert(-2, f"device   {report['device']}, {_entries(report['device_entries'])} computed there")
     return lines
 
 
@@ -120,15 +117,3 @@ def _entries(count: int) -> str:
 
 def _speed(tokens_per_s: float | None) -> str:
     return "too few to time" if tokens_per_s is None else f"{tokens_per_s:.1f} a second"
-
-
-def _workers(workers: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column("worker")
-    for heading in ("process", "experts", "calls", "entries", "busy s", "wait s"):
-        table.add_column(heading, justify="right")
-    for worker in workers:
-        counts = [worker[key] for key in ("name", "pid", "experts", "calls", "entries")]
-        times = [f"{worker[key]:.2f}" for key in ("busy_s", "wait_s")]
-        table.add_row(*(Text(harmless(cell)) for cell in (*counts, *times)))
-    return table

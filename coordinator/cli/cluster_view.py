@@ -111,13 +111,19 @@ def _headline(config: ClusterConfig, report: dict[str, Any] | None) -> str:
     return (
         f"{config.model.name} at {config.coordinator.listen}: {report['state']}, step {report['step']}, "
         f"requests {report['requests']}{_reading(report['reading'])}, {report['isa']}{_device(report)}, "
-        f"local entries {report['local_entries']}, late replies {report['late_replies']}"
+        f"local entries {report['local_entries']}, late replies {report['late_replies']}{_drafts(report)}"
     )
 
 
 def _device(report: dict[str, Any]) -> str:
     """The coordinator's device, if that is more than its processor, and what it holds."""
     return "" if report["device"] == "cpu" else f", {report['device']} holds {report['device_experts']} experts"
+
+
+def _drafts(report: dict[str, Any]) -> str:
+    """How many guesses were right, if there were any."""
+    drafts = report["drafts"]
+    return f", drafts {drafts['accepted']}/{drafts['drafted']}" if drafts["drafted"] else ""
 
 
 def _reading(prompts: list[list[int]]) -> str:

@@ -13,8 +13,8 @@ from coordinator.cli.ids import parse_ids
 from coordinator.cli.numbers import Whole
 from coordinator.cli.paths import CONFIG, MODEL, MODEL_HELP
 from coordinator.cli.prompt_files import read_prompt_file
-from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, default_threads, read_config
-from coordinator.demo import demo_model
+from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, default_threads
+from coordinator.drafts import MAX_DRAFTS
 from coordinator.interrupts import Interrupts
 from coordinator.launch_plan import kept_private, private_cluster
 from coordinator.probe import somebody_listens
@@ -57,6 +57,11 @@ DECIDED_BY_FILE = ("model", "workers", "threads", "kv", "chunk", "device", "vram
 @click.option("--repeat-penalty", default=1.0, show_default=True, help="Of recent tokens: over 0; 1 is none.")
 @click.option("--repeat-window", default=64, show_default=True, help="How many tokens are recent, from 0.")
 @click.option("--seed", default=0, show_default=True, help="From 0 to 2**63-1: same seed, same answer.")
+@click.option(
+    "--drafts",
+    type=Whole(0, MAX_DRAFTS),
+    help="Guess so many tokens a step at most, from what the text repeats; the answer is the same, 0 is off.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
 @click.option("--dry-run", is_flag=True, help="Check it all, print the processes that would be started, and stop.")
 @click.pass_obj
@@ -65,7 +70,7 @@ def command(interrupts: Interrupts, /, as_json: bool, dry_run: bool, **options: 
 
     The text goes to stdout as it comes; progress, speeds and the workers' shares go to stderr.
     """
-    config, shared = _cluster(options)
+    config, shared = _cluster(options, interrupts)
     question = _question(options, interrupts)
     if dry_run:
         with interrupts.held():
@@ -77,12 +82,12 @@ def command(interrupts: Interrupts, /, as_json: bool, dry_run: bool, **options: 
         generate(config, question, interrupts, shared=shared, as_json=as_json)
 
 
-def _cluster(options: dict[str, Any]) -> tuple[ClusterConfig, bool]:
+def _cluster(options: dict[str, Any], interrupts: Interrupts) -> tuple[ClusterConfig, bool]:
     """What to ask, and whether it is up: the cluster of a file, or one for this answer, where nobody else finds it."""
     if options["config"] is None:
         device, vram_gib = settled(options["device"], options["vram_gib"])
         config = private_cluster(
-            options["model"].absolute() if options["model"] else demo_model(),
+            options["model"].absolute() if options["model"] else _demo_model(interrupts),
             workers=options["workers"] or 0,
             threads=options["threads"] or default_threads(),
             kv=options["kv"] or "f16",
@@ -94,9 +99,19 @@ def _cluster(options: dict[str, Any]) -> tuple[ClusterConfig, bool]:
     decided = [name for name in DECIDED_BY_FILE if options[name] is not None]
     if decided:
         raise ConfigError(f"--{decided[0].replace('_', '-')} and --config exclude each other: the file decides that")
+    with interrupts.held():
+        from coordinator.cluster_file import read_config
+
     config = read_config(options["config"])
     shared = somebody_listens(config.coordinator.listen)
     return (config if shared else kept_private(config)), shared
+
+
+def _demo_model(interrupts: Interrupts) -> Path:
+    with interrupts.held():
+        from coordinator.demo import demo_model
+
+    return demo_model()
 
 
 def _question(options: dict[str, Any], interrupts: Interrupts) -> Question:
@@ -116,6 +131,7 @@ def _question(options: dict[str, Any], interrupts: Interrupts) -> Question:
         sampling=sampling,
         stop=options["stop"],
         ignore_eos=options["ignore_eos"],
+        drafts=options["drafts"],
     )
 
 

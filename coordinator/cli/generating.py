@@ -41,7 +41,8 @@ def _ask(
         from coordinator.tokenizer import Tokenizer
         from protocol.model import Model
 
-    with Model.open(config.model) as model, AnswerView(show_text=not as_json) as view:
+    view = AnswerView(show_text=not as_json, interrupts=interrupts)
+    with Model.open(config.model) as model, view:
         tokenizer = Tokenizer.of(model.files.metadata)
         prompt_ids = prompt_ids_of(question, tokenizer, model.geometry)
         mark, geometry = model.fingerprint, model.geometry.handshake()

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.paths import CONFIG
-from coordinator.config import read_config
+from coordinator.cluster_file import read_config
 from coordinator.interrupts import Interrupts
 
 

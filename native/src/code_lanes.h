@@ -28,6 +28,8 @@ inline int32_t int16_twice(int v) { return (int32_t)((uint32_t)v << 16 | (uint32
 #include "code_lanes_avx512.h"
 #elif defined(__AVX2__)
 #include "code_lanes_avx2.h"
+#elif defined(__ARM_FEATURE_DOTPROD)
+#include "code_lanes_neon.h"
 #else
 #include "code_lanes_plain.h"
 #endif

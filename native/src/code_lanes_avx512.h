@@ -1,4 +1,5 @@
-// Sixteen lanes: byte dots in one instruction, unsigned codes by signed activations.
+// Sixteen lanes: byte dots in one instruction, unsigned codes by signed activations (-127..127), added to int32 without
+// saturation: 32 products of at most 255 * 127 are below 2^20.
 #pragma once
 
 namespace {
@@ -31,6 +32,7 @@ inline Codes dots_below16(const Codes code[8], const int8_t *x) { return dots_be
 struct Scales {
     Codes first, second;
 };
+// Each sum is at most 2 * 16 * 63 * 127 * 128, below 2^25; 32 times the scaled sums of x are below 2^24.
 inline Scales scales_of(Codes pairs) { return {_mm512_srai_epi32(left<16>(pairs), 16), _mm512_srai_epi32(pairs, 16)}; }
 inline Codes dots_scaled(const Codes code[8], const Scales &scales, const int8_t *x) {
     return plus32(_mm512_mullo_epi32(dots_of_four(code, x), scales.first),

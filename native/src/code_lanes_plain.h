@@ -1,9 +1,5 @@
-// Four lanes, for any processor; on Arm with dot products these are used.
+// Four lanes, for any processor.
 #pragma once
-
-#if defined(__ARM_FEATURE_DOTPROD)
-#include <arm_neon.h>
-#endif
 
 namespace {
 
@@ -43,14 +39,8 @@ inline Codes dot_pairs(Codes a, Codes b) {
 
 inline Codes dots_of_four(const Codes *code, const int8_t *x) {
     Codes sum = all_dwords(0);
-    for (int q = 0; q < 4; q++) {
-#if defined(__ARM_FEATURE_DOTPROD)
-        int8x16_t four = vreinterpretq_s8_s32(vdupq_n_s32(dword_at(x + 4 * q)));
-        sum = (Codes)vdotq_s32((int32x4_t)sum, (int8x16_t)code[q], four);
-#else
+    for (int q = 0; q < 4; q++)
         for (int b = 0; b < 4; b++) sum += ((Codes)((Unsigned)code[q] << (24 - 8 * b)) >> 24) * (int32_t)x[4 * q + b];
-#endif
-    }
     return sum;
 }
 inline Codes dots_below32(const Codes code[8], const int8_t *x) {

@@ -2,7 +2,7 @@
 #include "arrays.h"
 #include "exact.h"
 #include "kernels.h"
-#include "pool.h"
+#include "row_tasks.h"
 
 namespace {
 
@@ -27,8 +27,7 @@ void add_weighted(Out<int64_t, 2> sums, In<int32_t, 1> row, In<float, 2> values)
     for (size_t i = 0; i < values.size(); i++)
         if (!exact::in_entry_range(values.data()[i])) throw EntryRange{(long)(i / width)};
     for (size_t i = 0; i < values.shape(0); i++)
-        for (size_t c = 0; c < width; c++)
-            add(sums.data()[(size_t)row(i) * width + c], exact::to_fixed(values.data()[i * width + c]));
+        kernels().add_fixed(values.data() + i * width, sums.data() + (size_t)row(i) * width, (int)width);
 }
 
 void add_sums(Out<int64_t, 2> sums, In<int32_t, 1> row, In<int64_t, 2> values) {
@@ -66,12 +65,14 @@ nb::object unpack48(In<uint8_t, 3> packed) {
     return out.object;
 }
 
-void add_combined(Out<float, 2> x, In<int64_t, 2> sums) {
+void add_combined(Out<float, 2> x, In<int64_t, 2> sums, Pool *pool) {
     expect_equal("sums: rows", sums.shape(0), x.shape(0));
     expect_equal("sums: columns", sums.shape(1), x.shape(1));
     nb::gil_scoped_release release;
-    ExactFloats exact_floats;
-    for (size_t i = 0; i < x.size(); i++) x.data()[i] = x.data()[i] + exact::from_fixed(sums.data()[i]);
+    size_t width = x.shape(1);
+    each_row(pool, (long)x.shape(0), width, [&, to = x.data(), from = sums.data()](long r) {
+        for (size_t i = r * width; i < (r + 1) * width; i++) to[i] = to[i] + exact::from_fixed(from[i]);
+    });
 }
 
 } // namespace
@@ -82,5 +83,5 @@ void bind_combine(nb::module_ &m) {
     m.def("add_sums", &add_sums, sums, nb::arg("row").noconvert(), nb::arg("values").noconvert());
     m.def("pack48", &pack48, nb::arg("values").noconvert());
     m.def("unpack48", &unpack48, nb::arg("packed").noconvert());
-    m.def("add_combined", &add_combined, nb::arg("x").noconvert(), sums);
+    m.def("add_combined", &add_combined, nb::arg("x").noconvert(), sums, "pool"_a = nb::none());
 }

@@ -2,7 +2,7 @@
 #include "arrays.h"
 #include "exact.h"
 #include "kernels.h"
-#include "pool.h"
+#include "row_tasks.h"
 
 namespace {
 
@@ -14,18 +14,18 @@ float sum_of_squares(const float *x, int n) {
     return out[0];
 }
 
-void rms_norm(Any<const float> x, In<float, 1> weight, float eps, Any<float> out) {
+void rms_norm(Any<const float> x, In<float, 1> weight, float eps, Any<float> out, Pool *pool) {
     size_t n = weight.shape(0);
     expect(x.ndim() >= 1 && n > 0, "x: one axis or more expected");
     expect_equal("x: last axis", x.shape(x.ndim() - 1), n);
     expect_equal("out: values", out.size(), x.size());
     nb::gil_scoped_release release;
-    ExactFloats exact_floats;
-    for (size_t at = 0; at < x.size(); at += n) {
-        float mean = sum_of_squares(x.data() + at, (int)n) / (float)n;
+    each_row(pool, (long)(x.size() / n), n, [&, from = x.data(), to = out.data()](long r) {
+        size_t at = (size_t)r * n;
+        float mean = sum_of_squares(from + at, (int)n) / (float)n;
         float scale = 1.0f / exact::root(mean + eps);
-        kernels().norm_scale(x.data() + at, weight.data(), scale, out.data() + at, (int)n);
-    }
+        kernels().norm_scale(from + at, weight.data(), scale, to + at, (int)n);
+    });
 }
 
 nb::object rope_table(In<int32_t, 1> position, In<double, 1> inverse_frequency, double magnitude) {
@@ -41,7 +41,7 @@ nb::object rope_table(In<int32_t, 1> position, In<double, 1> inverse_frequency, 
     return nb::make_tuple(cos.object, sin.object);
 }
 
-void rope(Out<float, 3> x, In<float, 2> cos, In<float, 2> sin) {
+void rope(Out<float, 3> x, In<float, 2> cos, In<float, 2> sin, Pool *pool) {
     size_t rows = x.shape(0), heads = x.shape(1), dim = x.shape(2);
     expect(dim % 2 == 0, "x: head_dim must be even");
     for (const auto *table : {&cos, &sin}) {
@@ -49,19 +49,21 @@ void rope(Out<float, 3> x, In<float, 2> cos, In<float, 2> sin) {
         expect_equal("cos and sin: columns", table->shape(1), dim / 2);
     }
     nb::gil_scoped_release release;
-    ExactFloats exact_floats;
-    for (size_t r = 0; r < rows; r++)
+    each_row(pool, (long)rows, heads * dim, [&, to = x.data()](long r) {
         for (size_t h = 0; h < heads; h++)
-            kernels().rotate(x.data() + (r * heads + h) * dim, cos.data() + r * dim / 2, sin.data() + r * dim / 2,
+            kernels().rotate(to + (r * heads + h) * dim, cos.data() + r * dim / 2, sin.data() + r * dim / 2,
                              (int)(dim / 2));
+    });
 }
 
-void add_rows(Out<float, 2> x, In<float, 2> y) {
+void add_rows(Out<float, 2> x, In<float, 2> y, Pool *pool) {
     expect_equal("y: rows", y.shape(0), x.shape(0));
     expect_equal("y: columns", y.shape(1), x.shape(1));
     nb::gil_scoped_release release;
-    ExactFloats exact_floats;
-    kernels().add(x.data(), y.data(), (int)x.size());
+    size_t width = x.shape(1);
+    each_row(pool, (long)x.shape(0), width, [&, to = x.data(), from = y.data()](long r) {
+        kernels().add(to + r * width, from + r * width, (int)width);
+    });
 }
 
 using Function = void (*)(const float *, float *, int);
@@ -83,11 +85,12 @@ nb::object map(Any<const float> x, Function Kernels::*function) {
 
 void bind_elementwise(nb::module_ &m) {
     auto x = nb::arg("x").noconvert();
-    m.def("rms_norm", &rms_norm, x, nb::arg("weight").noconvert(), "eps"_a, nb::arg("out").noconvert());
+    m.def("rms_norm", &rms_norm, x, nb::arg("weight").noconvert(), "eps"_a, nb::arg("out").noconvert(),
+          "pool"_a = nb::none());
     m.def("rope_table", &rope_table, nb::arg("position").noconvert(), nb::arg("inverse_frequency").noconvert(),
           "magnitude"_a);
-    m.def("rope", &rope, x, nb::arg("cos").noconvert(), nb::arg("sin").noconvert());
-    m.def("add_rows", &add_rows, x, nb::arg("y").noconvert());
+    m.def("rope", &rope, x, nb::arg("cos").noconvert(), nb::arg("sin").noconvert(), "pool"_a = nb::none());
+    m.def("add_rows", &add_rows, x, nb::arg("y").noconvert(), "pool"_a = nb::none());
     m.def("exponential", [](Any<const float> v) { return map(v, &Kernels::exponential); }, x);
     m.def("silu", [](Any<const float> v) { return map(v, &Kernels::silu); }, x);
 }

@@ -27,6 +27,12 @@ EM_FN uint32_t bits_of(float x) {
     return u;
 }
 
+EM_FN uint64_t bits_of_double(double x) {
+    uint64_t u;
+    memcpy(&u, &x, 8);
+    return u;
+}
+
 EM_FN float float_of(uint32_t u) {
     float x;
     memcpy(&x, &u, 4);

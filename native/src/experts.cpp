@@ -1,11 +1,12 @@
 // The expert feed-forward network: down(silu(gate x) * (up x)), for any set of (expert, row, weight) entries.
 #include <algorithm>
-#include <atomic>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "matmul.h"
 #include "pool.h"
+#include "row_tasks.h"
 #include "rows.h"
 
 namespace {
@@ -54,29 +55,13 @@ std::vector<Group> group(const In<int32_t, 1> &expert) {
     return groups;
 }
 
-// The lowest entry that any thread found bad.
-class LowestBad {
-  public:
-    void note(long entry) {
-        long seen = lowest_.load();
-        while (entry < seen && !lowest_.compare_exchange_weak(seen, entry)) {}
-    }
-    void raise() const {
-        if (lowest_.load() != NONE) throw EntryRange{lowest_.load()};
-    }
-
-  private:
-    static constexpr long NONE = INT64_MAX;
-    std::atomic<long> lowest_{NONE};
-};
-
 void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weights &down, Rows &rows,
                  In<int32_t, 1> entry_expert, In<int32_t, 1> entry_row, In<float, 1> entry_weight,
                  In<int32_t, 1> entry_slot, Out<float, 2> singles, Out<int64_t, 2> sums) {
     Entries e{entry_expert, entry_row, entry_weight, entry_slot};
     check(gate, up, down, rows, e, singles, sums);
     nb::gil_scoped_release release;
-    if (gate.quantised() || up.quantised()) rows.quantise();
+    if (gate.quantised() || up.quantised()) rows.quantise(&pool);
     if (!gate.quantised() || !up.quantised())
         expect(rows.has_values(), "rows: fp32 values expected where gate or up is not quantised");
 
@@ -88,7 +73,8 @@ void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weigh
     for (long i = 0; i < n; i++) input.push_back(rows.act(entry_row(i)));
 
     // Gate and up of every expert, in chunks of rows; an entry's two dots meet in the same task.
-    std::vector<float> middle((size_t)n * hidden), up_out((size_t)n * hidden);
+    std::vector<float> middle((size_t)n * hidden);
+    auto up_out = std::make_unique_for_overwrite<float[]>((size_t)n * hidden);
     Chunks chunks(hidden, pool.threads(), (int)groups.size());
     pool.run((int)groups.size() * chunks.count, [&](int task) {
         const Group &g = groups[task / chunks.count];
@@ -109,7 +95,7 @@ void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weigh
     Rows between(std::move(middle), n, hidden);
     if (down.quantised()) {
         try {
-            between.quantise();
+            between.quantise(&pool);
         } catch (const NonFinite &bad) {
             throw EntryRange{bad.row};
         }
@@ -128,17 +114,12 @@ void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weigh
                      [&](long a, int r, const float *v, int count) {
                          long entry = g.from + a;
                          int32_t slot = entry_slot(entry);
-                         for (int i = 0; i < count; i++) {
-                             float weighted = entry_weight(entry) * v[i];
-                             if (!exact::in_entry_range(weighted)) return bad.note(entry);
-                             if (slot >= 0)
-                                 single[(size_t)slot * width + r + i] = weighted;
-                             else
-                                 sum[(size_t)(-1 - slot) * width + r + i] += exact::to_fixed(weighted);
-                         }
+                         float weighted[PACKED_ROWS], *to = slot >= 0 ? &single[(size_t)slot * width + r] : weighted;
+                         if (!kernels().weigh(v, entry_weight(entry), to, count)) return bad.note(entry);
+                         if (slot < 0) kernels().add_fixed(to, &sum[(size_t)(-1 - slot) * width + r], count);
                      });
     });
-    bad.raise();
+    bad.raise<EntryRange>();
 }
 
 } // namespace

@@ -56,6 +56,30 @@ void norm_scale_all(const float *x, const float *w, float scale, float *y, int n
     EM_EACH(i, n) y[i] = (x[i] * scale) * w[i];
 }
 
+bool weigh_all(const float *x, float weight, float *y, int n) {
+    int bad = 0;
+    EM_EACH(i, n) {
+        y[i] = weight * x[i];
+        bad |= !exact::in_entry_range(y[i]);
+    }
+    return !bad;
+}
+
+// exact::to_fixed in operations that vectors have: a multiple of 2^26 and what is left round to integers apart, by
+// addition. The multiple is even, so ties of the rest are ties of the whole.
+void add_fixed_all(const float *x, int64_t *sums, int n) {
+    const double grid = 68719476736.0, whole = 6755399441055744.0; // 2^36, 1.5 * 2^52
+    const double many = whole * 67108864.0;                        // the same for multiples of 2^26
+    const uint64_t zero = exact::bits_of_double(whole);
+    EM_EACH(i, n) {
+        double scaled = (double)x[i] * grid;
+        double high = (scaled + many) - many;
+        double rest = (scaled - high) + whole, multiple = high * (1.0 / 67108864.0) + whole;
+        uint64_t fixed = ((exact::bits_of_double(multiple) - zero) << 26) + (exact::bits_of_double(rest) - zero);
+        sums[i] = (int64_t)((uint64_t)sums[i] + fixed); // wraps: a total beyond int64 cannot come from entries in range
+    }
+}
+
 void rotate_all(float *x, const float *cos, const float *sin, int half) {
     EM_EACH(i, half) {
         float a = x[i], b = x[i + half];

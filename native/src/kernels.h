@@ -59,6 +59,8 @@ struct Kernels {
     void (*silu_times)(const float *gate, const float *up, float *out, int n); // out = silu(gate) * up
     void (*add)(float *x, const float *y, int n);
     void (*norm_scale)(const float *x, const float *w, float scale, float *y, int n); // y = (x * scale) * w
+    bool (*weigh)(const float *x, float weight, float *y, int n); // y = weight * x; false if any is out of range
+    void (*add_fixed)(const float *x, int64_t *sums, int n);      // sums += x on the fixed-point grid; all in range
     void (*rotate)(float *x, const float *cos, const float *sin, int half);
     void (*attend_block)(const KvBlock &block, Head *heads, int n);
 };
@@ -69,4 +71,7 @@ extern const Kernels SCALAR_KERNELS;
 #ifdef EXPERTMESH_X86
 extern const Kernels AVX2_KERNELS;
 extern const Kernels AVX512_KERNELS;
+#endif
+#ifdef EXPERTMESH_NEON
+extern const Kernels NEON_KERNELS;
 #endif

@@ -15,7 +15,7 @@ void matmul(Pool &pool, const Weights &w, long matrix, Rows &rows, Out<float, 2>
     expect_equal("out: columns", out.shape(1), (size_t)w.rows);
     nb::gil_scoped_release release;
     if (w.quantised())
-        rows.quantise();
+        rows.quantise(&pool);
     else
         expect(rows.has_values(), "rows: fp32 values expected for weights that are not quantised");
     std::vector<Act> acts;

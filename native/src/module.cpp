@@ -2,6 +2,7 @@
 #include "arrays.h"
 #include "pool.h"
 
+#include <malloc.h>
 #include <nanobind/stl/string.h>
 
 void bind_dispatch(nb::module_ &);
@@ -43,9 +44,18 @@ PyObject *new_error(nb::module_ &m, const char *name) {
     return type;
 }
 
+// Buffers of a window are some megabytes each: as they come and go with every call, their memory stays in the process.
+void keep_large_blocks() {
+#ifdef M_MMAP_THRESHOLD
+    mallopt(M_MMAP_THRESHOLD, 64 << 20);
+    mallopt(M_TRIM_THRESHOLD, 256 << 20);
+#endif
+}
+
 } // namespace
 
 NB_MODULE(_kernels, m) {
+    keep_large_blocks();
     nb::set_leak_warnings(false); // a process may end while its threads still hold objects
     non_finite_error = new_error(m, "NonFiniteError");
     entry_range_error = new_error(m, "EntryRangeError");

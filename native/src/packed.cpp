@@ -192,11 +192,13 @@ void move_row(TensorType type, typename Mover<PACK>::Row *row, int columns, type
 // A whole matrix, either way: `move(row, group, r)` for rows of groups, a copy for those after the last group.
 template <class Move>
 void move_matrix(int type, int rows, int columns, In<uint8_t, 1> source, Out<uint8_t, 1> out, Move move) {
-    size_t stride = row_bytes((TensorType)type, columns);
     expect(is_quantised((TensorType)type), "type: a quantised one expected");
+    size_t stride = row_bytes((TensorType)type, columns);
     expect(rows > 0, "rows: 1 or more expected");
     expect_equal("source: bytes", source.shape(0), stride * (size_t)rows);
     expect_equal("out: bytes", out.shape(0), source.shape(0));
+    expect(out.data() + out.shape(0) <= source.data() || source.data() + source.shape(0) <= out.data(),
+           "out: must not overlap source");
     nb::gil_scoped_release release;
     int in_groups = rows / packed::GROUP * packed::GROUP;
     for (int r = 0; r < in_groups; r++) {

@@ -198,12 +198,12 @@ template <> struct Packed<blocks::Q6_K> {
 
 // --- the tile -----------------------------------------------------------------------------------------------------
 
-// The lines that a thread asks for before it needs them: the loads it can have under way reach too short (measured: a
-// fifth to a third faster from memory with 2 to 8 KiB than without).
-constexpr int AHEAD = 4096;
+// Asked for so far before they are needed, for the second-level cache: what the processor fetches ahead by itself stops
+// at each page, and lines fetched straight into the first level push out others (docs/results.md).
+constexpr int AHEAD = 8192;
 
 EM_INLINE void prefetch_block(const uint8_t *from, int bytes) {
-    for (int at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
+    for (int at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 1);
 }
 
 // For one activation (known to the compiler) or `n`.

@@ -5,7 +5,7 @@
 
 #include "arrays.h"
 #include "exact.h"
-#include "pool.h"
+#include "row_tasks.h"
 
 namespace {
 
@@ -21,18 +21,17 @@ void best_k(const float *logits, int n, int k, int32_t *ids) {
     }
 }
 
-nb::object route(In<float, 2> logits, int k, bool normalise, float scale) {
+nb::object route(In<float, 2> logits, int k, bool normalise, float scale, Pool *pool) {
     size_t rows = logits.shape(0), n = logits.shape(1);
     expect_range("k", k, 1, std::min<long>(31, (long)n));
     NewArray<int32_t> ids({rows, (size_t)k});
     NewArray<float> weights({rows, (size_t)k});
     {
         nb::gil_scoped_release release;
-        ExactFloats exact_floats;
-        for (size_t r = 0; r < rows; r++) {
-            const float *row = logits.data() + r * n;
-            for (size_t e = 0; e < n; e++)
-                if (!std::isfinite(row[e])) throw NonFinite{(long)r};
+        LowestBad bad;
+        each_row(pool, (long)rows, n * (size_t)k, [&, from = logits.data()](long r) {
+            const float *row = from + r * n;
+            if (!std::all_of(row, row + n, [](float x) { return std::isfinite(x); })) return bad.note(r);
             int32_t *id = ids.data + r * k;
             float *weight = weights.data + r * k;
             best_k(row, (int)n, k, id);
@@ -44,7 +43,8 @@ nb::object route(In<float, 2> logits, int k, bool normalise, float scale) {
                 if (normalise) total = total + weight[j];
             }
             for (int j = 0; j < k; j++) weight[j] = (weight[j] / total) * scale;
-        }
+        });
+        bad.raise<NonFinite>();
     }
     return nb::make_tuple(ids.object, weights.object);
 }
@@ -52,5 +52,5 @@ nb::object route(In<float, 2> logits, int k, bool normalise, float scale) {
 } // namespace
 
 void bind_router(nb::module_ &m) {
-    m.def("route", &route, nb::arg("logits").noconvert(), "k"_a, "normalise"_a, "scale"_a);
+    m.def("route", &route, nb::arg("logits").noconvert(), "k"_a, "normalise"_a, "scale"_a, "pool"_a = nb::none());
 }

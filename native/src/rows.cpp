@@ -5,7 +5,7 @@
 
 #include "arrays.h"
 #include "exact.h"
-#include "pool.h"
+#include "row_tasks.h"
 
 namespace {
 constexpr size_t SLACK = 256; // vector loads of a short last block may read past its end
@@ -50,17 +50,17 @@ void Rows::add_up_sums() {
     for (size_t s = 0; s < sums_.size(); s++) sums_[s] = (float)(sums16_[2 * s] + sums16_[2 * s + 1]);
 }
 
-void Rows::quantise() {
+void Rows::quantise(Pool *pool) {
     std::lock_guard<std::mutex> lock(quantising_);
     if (quantised_) return;
     expect(can_quantise(), "rows: columns must be a multiple of 32 to be quantised");
-    ExactFloats exact_floats;
     reserve_codes();
-    for (long r = 0; r < count_; r++) {
+    LowestBad bad;
+    each_row(pool, count_, (size_t)columns_, [&](long r) {
         size_t at = (size_t)r * columns_;
-        if (!kernels().quantise(&values_[at], columns_, &codes_[at], &scales_[at / 32], &sums16_[at / 16]))
-            throw NonFinite{r};
-    }
+        if (!kernels().quantise(&values_[at], columns_, &codes_[at], &scales_[at / 32], &sums16_[at / 16])) bad.note(r);
+    });
+    bad.raise<NonFinite>();
     add_up_sums();
     quantised_ = true;
 }
@@ -97,15 +97,18 @@ void bind_rows(nb::module_ &m) {
                  size_t n = (size_t)rows.count(), c = (size_t)rows.columns();
                  return nb::ndarray<nb::numpy, const float>(rows.values(), {n, c}, self);
              })
-        .def("quantise", [](nb::handle self) {
-            Rows &rows = nb::cast<Rows &>(self);
-            {
-                nb::gil_scoped_release release;
-                rows.quantise();
-            }
-            size_t n = (size_t)rows.count(), c = (size_t)rows.columns();
-            nb::ndarray<nb::numpy, const int8_t> codes(rows.codes(), {n, c}, self);
-            nb::ndarray<nb::numpy, const float> scales(rows.scales(), {n, c / 32}, self);
-            return nb::make_tuple(codes, scales);
-        });
+        .def(
+            "quantise",
+            [](nb::handle self, Pool *pool) {
+                Rows &rows = nb::cast<Rows &>(self);
+                {
+                    nb::gil_scoped_release release;
+                    rows.quantise(pool);
+                }
+                size_t n = (size_t)rows.count(), c = (size_t)rows.columns();
+                nb::ndarray<nb::numpy, const int8_t> codes(rows.codes(), {n, c}, self);
+                nb::ndarray<nb::numpy, const float> scales(rows.scales(), {n, c / 32}, self);
+                return nb::make_tuple(codes, scales);
+            },
+            "pool"_a = nb::none());
 }

@@ -6,6 +6,8 @@
 
 #include "kernels.h"
 
+class Pool;
+
 class Rows {
   public:
     Rows(const float *values, long count, int columns);                      // copies
@@ -16,7 +18,7 @@ class Rows {
     int columns() const { return columns_; }
     bool has_values() const { return !values_.empty() || count_ == 0; }
     bool can_quantise() const { return columns_ % 32 == 0; }
-    void quantise(); // once; throws NonFinite
+    void quantise(Pool *pool); // once; throws NonFinite; `pool` may be null
     Act act(long row) const;
     const float *values() const { return values_.data(); }
     const int8_t *codes() const { return codes_.data(); }

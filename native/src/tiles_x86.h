@@ -6,7 +6,7 @@
 
 #include "attend_block.h"
 #include "block_types_x86.h"
-#include "float_tiles_x86.h"
+#include "float_tiles.h"
 #include "isa_common.h"
 #include "packed_tiles.h"
 
@@ -125,6 +125,8 @@ constexpr Kernels x86_kernels(const char *name) {
         .silu_times = silu_times_all,
         .add = add_all,
         .norm_scale = norm_scale_all,
+        .weigh = weigh_all,
+        .add_fixed = add_fixed_all,
         .rotate = rotate_all,
         .attend_block = attend_block,
     };

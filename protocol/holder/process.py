@@ -7,7 +7,6 @@ finds a coordinator; 1 when it fails. What went wrong is the last line on stderr
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
 import os
 import secrets
@@ -31,6 +30,7 @@ from protocol.holder.membership import Membership
 from protocol.holder.serve import Leave, Orders, Progress, compute
 from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello
 from protocol.model import Model
+from protocol.startup import loaded
 from protocol.wire import Dialled, check_endpoint
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def _hold(options: argparse.Namespace, opening: Opening) -> Leave:
             orders=orders,
             progress=progress,
         )
-        gc.freeze()  # what is there now stays: collections in the compute loop need not look at it
+        loaded()
         log.info("dialling %s as %s", endpoint, options.name)
         control.start()
         in_order = False

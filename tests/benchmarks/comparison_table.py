@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 
 from benchmark_page import table
 from interleaved import Sample
 from paired_figures import paired_ratios, shared_start, spread
+from samples import OURS, THEIRS, Figure, by_question, figures, rounds_of, sides_of, speeds_of
 from sides import Side
 
-OURS, THEIRS = "expertmesh", "llama.cpp"
 COLUMNS = ("what, tokens", OURS, "tokens/s", THEIRS, "tokens/s", "ratio", "machine check", "others")
 
 
@@ -26,13 +27,33 @@ def order_of_a_round(ours: Sequence[Side], theirs: Sequence[Side]) -> list[Side]
 def speeds(samples: Sequence[Sample]) -> str:
     """A row for each question and each of our sides, beside each of theirs with as many threads."""
     rows = []
-    for asked in _by_question(samples):
-        for ours in _sides(asked, OURS):
-            rivals = [side for side in _sides(asked, THEIRS) if side.threads == ours.threads]
-            rows += [_row(_rounds(asked, ours), _rounds(asked, side)) for side in rivals]
+    for name, asked, figure in figures(samples):
+        for ours in sides_of(asked, OURS):
+            rivals = [side for side in sides_of(asked, THEIRS) if side.threads == ours.threads]
+            rows += [_row(name, figure, rounds_of(asked, ours), rounds_of(asked, side)) for side in rivals]
             if not rivals:
-                rows.append(_row(_rounds(asked, ours), {}))
+                rows.append(_row(name, figure, rounds_of(asked, ours), {}))
     return table(COLUMNS, rows)
+
+
+def own_ratios(samples: Sequence[Sample]) -> str:
+    """Our sides beside each other: workers beside none with as many threads, other files beside the model itself."""
+    rows = []
+    for name, asked, figure in figures(samples):
+        ours = sides_of(asked, OURS)
+        for side, other in permutations(ours, 2):
+            if _is_same_but_alone(side, other) or _is_same_of_the_model(side, other):
+                ratios = paired_ratios(*(speeds_of(asked, each, figure) for each in (side, other)))
+                rows += [[name, side.name, other.name, spread(ratios)]] if ratios else []
+    return table(["what, tokens", "side", "beside", "ratio"], rows) if rows else ""
+
+
+def _is_same_but_alone(side: Side, other: Side) -> bool:
+    return side.workers > 0 == other.workers and (side.threads, side.label) == (other.threads, other.label)
+
+
+def _is_same_of_the_model(side: Side, other: Side) -> bool:
+    return side.label != "" and side.name == f"{other.name}, {side.label}"
 
 
 def remarks(samples: Sequence[Sample]) -> str:
@@ -42,54 +63,40 @@ def remarks(samples: Sequence[Sample]) -> str:
     return "".join(f"- {line}.\n" for line in lines)
 
 
-def _row(ours: Mapping[int, Sample], theirs: Mapping[int, Sample]) -> list[object]:
+def _row(name: str, figure: Figure, ours: Mapping[int, Sample], theirs: Mapping[int, Sample]) -> list[object]:
     both = [*ours.values(), *theirs.values()]
-    ratios = paired_ratios(*({number: each.speed for number, each in side.items()} for side in (ours, theirs)))
+    ratios = paired_ratios(*({number: figure(each) for number, each in side.items()} for side in (ours, theirs)))
     return [
-        both[0].question.name,
-        *_side_and_speed(ours),
-        *(_side_and_speed(theirs) if theirs else ("not measured", "")),
+        name,
+        *_side_and_speed(ours, figure),
+        *(_side_and_speed(theirs, figure) if theirs else ("not measured", "")),
         spread(ratios) if ratios else "",
         spread([ratio for sample in both for ratio in sample.checks]),
         f"{sum(sample.use.others_s for sample in both) / sum(sample.use.wall_s for sample in both):.2f}",
     ]
 
 
-def _side_and_speed(side: Mapping[int, Sample]) -> tuple[object, object]:
-    return next(iter(side.values())).side.name, spread([sample.speed for sample in side.values()])
+def _side_and_speed(side: Mapping[int, Sample], figure: Figure) -> tuple[object, object]:
+    return next(iter(side.values())).side.name, spread([figure(sample) for sample in side.values()])
 
 
 def _about_ids(samples: Sequence[Sample]) -> Iterator[str]:
-    for asked in _by_question(samples):
+    for asked in by_question(samples):
         question = asked[0].question
         ours = {sample.timing.ids for sample in asked if sample.side.program == OURS}
         if question.tokens == 1 or not ours:
             continue
         verdict = "the same in all answers" if len(ours) == 1 else f"DIFFERENT: {len(ours)} texts"
         yield f"{question.name}: the greedy ids of {OURS} are {verdict}"
-        for side in _sides(asked, THEIRS):
-            texts = {sample.timing.ids for sample in _rounds(asked, side).values()}
-            shared = min(shared_start(one, text) for one in ours for text in texts)
+        for side in sides_of(asked, THEIRS):
+            texts = {sample.timing.ids for sample in rounds_of(asked, side).values()}
+            pairs = [pair for one in ours for text in texts for pair in zip(one, text, strict=True)]
+            shared = min(shared_start(*pair) for pair in pairs)
             yield f"{question.name}: {THEIRS}, {side.name}: the same up to {shared} of {question.tokens} ids"
 
 
 def _about_idleness(samples: Sequence[Sample]) -> Iterator[str]:
     wall_s = sum(sample.use.wall_s for sample in samples)
-    for program in samples[0].use.idle_s:
+    for program in samples[0].use.idle_s if samples else ():
         idle_s = sum(sample.use.idle_s[program] for sample in samples)
         yield f"idle processes of {program} used {idle_s / wall_s:.4f} of a processor while others were asked"
-
-
-def _by_question(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """In the order of the first round."""
-    names = dict.fromkeys(sample.question.name for sample in samples)
-    return [[sample for sample in samples if sample.question.name == name] for name in names]
-
-
-def _sides(samples: Sequence[Sample], program: str) -> list[Side]:
-    """In the order of the first round."""
-    return list({sample.side.name: sample.side for sample in samples if sample.side.program == program}.values())
-
-
-def _rounds(samples: Sequence[Sample], side: Side) -> dict[int, Sample]:
-    return {sample.number: sample for sample in samples if sample.side == side}

@@ -16,9 +16,10 @@ from device_engine import device_engine
 from local_engine import local_engine
 from paired_figures import spread
 
+from coordinator.choosing import choose
 from coordinator.dense_half import Cache, DenseHalf, DenseStep, Rows
 from coordinator.engine import Chunk, Engine, ExpertRunner
-from coordinator.sampling import Sampling, choose
+from coordinator.sampling import Sampling
 from coordinator.sums import LayerSums
 from coordinator.window import Window
 from native import cuda

@@ -8,13 +8,13 @@ import select
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from sides import ASK_S, READY_S, Timing
+from sides import ASK_S, READY_S, Prompts, Timing
 
 from coordinator.wording import counted
 from protocol.errors import ExpertmeshError
@@ -26,12 +26,18 @@ END_S = 10.0
 class LlamaProcess:
     """llama.cpp with one model, in one of its two layouts of the weights."""
 
-    def __init__(self, python: Path, model: Path, context: int, log: IO[bytes], *, repack: bool) -> None:
-        """Start it with room for so many positions; `started` waits for it. ExpertmeshError if it cannot be started."""
+    def __init__(
+        self, python: Path, model: Path, context: int, log: IO[bytes], *, repack: bool, sequences: int = 1
+    ) -> None:
+        """Start it with room for so many positions of each of so many sequences; `started` waits for it.
+
+        ExpertmeshError if it cannot be started.
+        """
         self.layout = "repacked" if repack else "plain"
         self.version = self.features = ""
         self._log = log
-        options = ["--model", str(model), "--context", str(context), *([] if repack else ["--no-repack"])]
+        options = ["--model", str(model), "--context", str(context), "--sequences", str(sequences)]
+        options += [] if repack else ["--no-repack"]
         try:
             self._process = subprocess.Popen(
                 [python, "-P", PROGRAM, *options],
@@ -53,17 +59,22 @@ class LlamaProcess:
         told = self._reply(READY_S)
         self.version, self.features = told["version"], told["features"].strip(" |")
 
-    def ask(self, prompt_ids: Sequence[int], tokens: int, threads: int) -> Timing:
-        """One answer with so many threads."""
+    def ask(self, prompts: Prompts, tokens: int, threads: int) -> Timing:
+        """The answers with so many threads."""
         assert self._process.stdin is not None
-        question = {"prompt_ids": list(prompt_ids), "tokens": tokens, "threads": threads}
+        question = {"prompts": [list(prompt) for prompt in prompts], "tokens": tokens, "threads": threads}
         try:
             self._process.stdin.write(json.dumps(question).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise self._failure("has ended") from None
         reply = self._reply(ASK_S)
-        return Timing(prompt_s=reply["prompt_s"], decode_s=reply["decode_s"], ids=tuple(reply["ids"]))
+        return Timing(
+            prompt_s=reply["prompt_s"],
+            decode_s=reply["decode_s"],
+            decoded=(tokens - 1) * len(prompts),
+            ids=tuple(map(tuple, reply["ids"])),
+        )
 
     def stop(self) -> None:
         """End it, whatever it does."""
@@ -97,15 +108,21 @@ class LlamaSide:
     process: LlamaProcess
     threads: int
     program: str = "llama.cpp"
+    workers: int = 0
 
     @property
     def name(self) -> str:
         """See sides.Side."""
         return f"{counted(self.threads, 'thread')}, {self.process.layout}"
 
-    def ask(self, prompt_ids: Sequence[int], tokens: int) -> Timing:
+    @property
+    def label(self) -> str:
         """See sides.Side."""
-        return self.process.ask(prompt_ids, tokens, self.threads)
+        return self.process.layout
+
+    def ask(self, prompts: Prompts, tokens: int) -> Timing:
+        """See sides.Side."""
+        return self.process.ask(prompts, tokens, self.threads)
 
     def pids(self) -> list[int]:
         """See sides.Side."""
@@ -113,10 +130,12 @@ class LlamaSide:
 
 
 @contextmanager
-def llama_process(python: Path, model: Path, context: int, *, repack: bool) -> Iterator[LlamaProcess]:
-    """A process that has loaded the model, with room for so many positions."""
+def llama_process(
+    python: Path, model: Path, context: int, *, repack: bool, sequences: int = 1
+) -> Iterator[LlamaProcess]:
+    """A process that has loaded the model, with room for so many positions of each of so many sequences."""
     with tempfile.TemporaryFile() as log:
-        process = LlamaProcess(python, model, context, log, repack=repack)
+        process = LlamaProcess(python, model, context, log, repack=repack, sequences=sequences)
         try:
             process.started()
             yield process

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from sides import ASK_S, READY_S, Timing
+from crowd import Answers, Crowd
+from sides import ASK_S, READY_S, Prompts, Timing
 
-from coordinator.client import Client
+from coordinator.children import OnLine, ignore_line
 from coordinator.config import ClusterConfig
 from coordinator.cores import usable_cores
 from coordinator.guard import Guard
 from coordinator.interrupts import Interrupts
-from coordinator.launch_plan import plan_here, private_cluster
+from coordinator.launch_plan import LaunchPlan, plan_here, private_cluster
 from coordinator.launcher import Launcher
-from coordinator.sampling import Sampling
 from coordinator.wording import counted
 from protocol.errors import ExpertmeshError
-from protocol.messages import Finished, Token
 
 
 class OurSide:
@@ -27,9 +27,11 @@ class OurSide:
 
     program = "expertmesh"
 
-    def __init__(self, config: ClusterConfig, launcher: Launcher, client: Client) -> None:
+    def __init__(self, config: ClusterConfig, launcher: Launcher, client: Crowd, label: str) -> None:
+        self.label = label
+        """Tells it from others that are set up in the same way."""
+        self.launcher = launcher
         self._config = config
-        self._launcher = launcher
         self._client = client
         self._watch = Guard(launcher, client, self._lost)
 
@@ -38,9 +40,16 @@ class OurSide:
         """See sides.Side."""
         coordinator = counted(self._config.coordinator.threads, "thread")
         (group,) = self._config.workers
+        file = f", {self.label}" if self.label else ""
         if not group.count:
-            return f"no workers, {coordinator}"
-        return f"{group.count} workers of {counted(group.threads, 'thread')}, coordinator of {coordinator}"
+            return f"no workers, {coordinator}{file}"
+        workers = f"{counted(group.count, 'worker')} of {counted(group.threads, 'thread')}"
+        return f"{workers}, coordinator of {coordinator}{file}"
+
+    @property
+    def workers(self) -> int:
+        """How many there are."""
+        return sum(group.count for group in self._config.workers)
 
     @property
     def threads(self) -> int:
@@ -57,46 +66,48 @@ class OurSide:
                 return
         raise ExpertmeshError(f"{self.name}: not ready within {READY_S:g} s")
 
-    def ask(self, prompt_ids: Sequence[int], tokens: int) -> Timing:
-        """See sides.Side."""
-        request = self._client.submit(prompt_ids, max_tokens=tokens, stop_ids=[], sampling=Sampling())
+    def ask(self, prompts: Prompts, tokens: int) -> Timing:
+        """See sides.Side. One answer is timed by the coordinator, several by this client."""
+        answers = Answers(prompts, tokens)
         deadline = time.monotonic() + ASK_S
-        ids: list[int] = []
-        for event in self._client.events(request, self._watch):
+        for event in self._client.answers(prompts, tokens, self._watch):
             if time.monotonic() > deadline:
-                raise ExpertmeshError(f"{self.name}: {len(ids)} of {tokens} tokens within {ASK_S:g} s")
-            if isinstance(event, Token):
-                ids.append(event.id)
-            elif isinstance(event, Finished):
-                return self._timing(event, ids)
-        raise AssertionError("the last event is Finished")
+                raise ExpertmeshError(f"{self.name}: {answers.told} of {answers.wanted} tokens within {ASK_S:g} s")
+            answers.take(event)
+        return answers.timing(self._late(answers.reports))
 
     def pids(self) -> list[int]:
         """See sides.Side."""
-        return [child.pid for child in self._launcher.children.values()]
+        return [child.pid for child in self.launcher.children.values()]
 
-    def _timing(self, finished: Finished, ids: Sequence[int]) -> Timing:
-        local = int(finished.report["local_entries"]) if self._config.worker_threads else 0
-        return Timing(
-            prompt_s=finished.prompt_us / 1e6,
-            decode_s=finished.decode_us / 1e6,
-            ids=tuple(ids),
-            note=f"{local} experts' rows computed by the coordinator, since a worker was late" if local else "",
-        )
+    def _late(self, reports: Sequence[Mapping[str, Any]]) -> str:
+        """What must be said of an answer if workers should have computed all of it."""
+        local = max(int(report["local_entries"]) for report in reports) if self._config.worker_threads else 0
+        return f"{local} experts' rows computed by the coordinator, since a worker was late" if local else ""
 
     def _lost(self, what: str) -> None:
         raise ExpertmeshError(what)  # with one worker less it is not what was to be measured
 
 
 @contextmanager
-def our_side(model: Path, interrupts: Interrupts, *, workers: int, threads: int) -> Iterator[OurSide]:
+def our_side(
+    model: Path,
+    interrupts: Interrupts,
+    *,
+    workers: int,
+    threads: int,
+    label: str = "",
+    changed: Callable[[LaunchPlan], LaunchPlan] = lambda plan: plan,
+    on_line: OnLine = ignore_line,
+) -> Iterator[OurSide]:
     """A cluster that is ready, shared out as by `expertmesh generate --workers --threads`.
 
-    The workers of all such clusters are bound to the same cores, since only one cluster is asked at a time.
+    The workers of all such clusters are bound to the same cores, since only one cluster is asked at a time. `label` is
+    added to its name; `changed` may have other processes started; `on_line` hears what they say.
     """
     config = private_cluster(model, workers=workers, threads=threads)
-    plan = plan_here(config, usable_cores())
-    with Launcher(plan, interrupts) as launcher, Client(config.coordinator.listen) as client:
-        side = OurSide(config, launcher, client)
+    plan = changed(plan_here(config, usable_cores()))
+    with Launcher(plan, interrupts, on_line) as launcher, Crowd(config.coordinator.listen) as client:
+        side = OurSide(config, launcher, client, label)
         side.ready()
         yield side

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -36,22 +38,40 @@ def llama_vocab_n_tokens(vocabulary):
 def llama_print_system_info():
     return b"CPU : FAKE = 1 | "
 
-def llama_batch_get_one(tokens, count):
-    return tokens[:count]
+def llama_batch_init(tokens, embd, sequences):
+    batch = Values()
+    batch.token, batch.pos, batch.n_seq_id, batch.logits = ([None] * tokens for _ in range(4))
+    batch.seq_id = [[None] * sequences for _ in range(tokens)]
+    return batch
 
 def llama_decode(context, batch):
-    return 0 if batch and min(batch) >= 0 else -1
+    return 0 if batch.n_tokens and min(batch.token[: batch.n_tokens]) >= 0 else -1
 
 def llama_get_logits_ith(context, index):
     return ctypes.cast(LOGITS, ctypes.POINTER(ctypes.c_float))
 """
 
 
-def beside_llama(*options: str | Path) -> subprocess.CompletedProcess[str]:
-    short = ["--rounds", "1", "--prompt", "16", "--tokens", "3", "--threads", "1", "--settle-s", "0"]
+def beside_llama(*options: str | Path, only: Sequence[str] = ("prefill", "decode")) -> subprocess.CompletedProcess[str]:
+    short = [
+        "--rounds",
+        "1",
+        "--prompt",
+        "16",
+        "--tokens",
+        "3",
+        "--threads",
+        "1",
+        "--settle-s",
+        "0",
+        "--read-gb",
+        "0.01",
+    ]
+    short += ["--sequences", "3", "--their-prompt", "4", "--their-tokens", "2", "--start-rounds", "1"]
+    short += ["--only", *only]
     return subprocess.run(
         [sys.executable, "-P", BENCHMARKS / "beside_llama.py", *short, *options],
-        env={"PYTHONPATH": f"{BENCHMARKS}:{BENCHMARKS.parent / 'support'}"},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": f"{BENCHMARKS}:{BENCHMARKS.parent / 'support'}"},
         capture_output=True,
         text=True,
         timeout=100,
@@ -73,7 +93,11 @@ def test_both_sides_are_measured(tiny_model: Path, tmp_path: Path) -> None:
     done = beside_llama("--model", tiny_model, "--llama-python", interpreter(tmp_path, FAKE_LIBRARY))
     assert done.returncode == 0, done.stderr
     assert "llama.cpp of llama-cpp-python 9.9: CPU : FAKE = 1." in done.stdout
-    rows = [line.split(" | ")[1:4:2] for line in done.stdout.splitlines() if line.startswith(("| prefill", "| decode"))]
+    rows = [
+        line.split(" | ")[1:4:2]
+        for line in done.stdout.splitlines()
+        if line.startswith(("| prefill, 16 |", "| decode, 3 |"))
+    ]
     mesh = "2 workers of 1 thread, coordinator of 1 thread"
     assert rows == 2 * [
         ["no workers, 1 thread", "1 thread, repacked"],
@@ -83,6 +107,28 @@ def test_both_sides_are_measured(tiny_model: Path, tmp_path: Path) -> None:
     ]
     assert "the greedy ids of expertmesh are the same in all answers" in done.stdout
     assert done.stderr.count("tokens/s") == 2 * (2 + 2 * 2)  # ours, and each layout with 1 and 2 threads
+    assert "| decode, one process, 1 thread | GGUF in place | 1.25x llama.cpp (" in done.stdout
+    assert "| decode, one process, 1 thread | GGUF in place | 0.9 of the bandwidth limit | 0." in done.stdout
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(110)
+def test_several_at_once_and_starts_from_either_file(tiny_model: Path, tmp_path: Path) -> None:
+    python = interpreter(tmp_path, FAKE_LIBRARY)
+    files = ("--model", tiny_model, "--our-model", tiny_model)
+    one = ("--workers", "0", "--llama", "plain")
+    done = beside_llama(*files, *one, "--llama-python", python, only=["start", "many"])
+    assert done.returncode == 0, done.stderr
+    rows = [
+        line.split(" | ")[:4:3]
+        for line in done.stdout.splitlines()
+        if line.startswith("| ") and " 3 x " in line and "plain" in line
+    ]
+    assert rows == [["| prefill, 3 x 4", "1 thread, plain"]] * 2 + [["| decode, 3 x 2", "1 thread, plain"]] * 2
+    assert "| decode, 3 x 2 | no workers, 1 thread, pack | no workers, 1 thread | " in done.stdout
+    starts = [line.split(" | ")[1] for line in done.stdout.splitlines() if line.startswith(("| expertmesh", "| llama"))]
+    ours = ["processes, no workers", "command, no workers"]
+    assert starts == [*ours, *(f"{way}, pack" for way in ours), "processes, no workers, plain"]
 
 
 @pytest.mark.cluster
@@ -102,7 +148,8 @@ def test_without_llama_our_own_figures_are_measured(tiny_model: Path) -> None:
     done = beside_llama("--model", tiny_model, "--workers", "0")
     assert done.returncode == 0, done.stderr
     assert "llama.cpp not measured: not installed, see docs/comparison.md" in done.stdout
-    assert done.stdout.count("| not measured |") == 2
+    assert done.stdout.count("| no workers, 1 thread | ") == 2
+    assert done.stdout.count(" | not measured |  |  | ") == 2
 
 
 @pytest.mark.cluster

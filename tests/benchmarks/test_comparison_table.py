@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from comparison_table import OURS, THEIRS, order_of_a_round, remarks, speeds
-from interleaved import Question, Sample, decode, prefill
+from comparison_table import order_of_a_round, own_ratios, remarks, speeds
+from interleaved import Question, Sample, decode, many, prefill
 from processor_use import ProcessorUse
-from sides import Side, Timing
+from samples import OURS, THEIRS
+from sides import Prompts, Side, Timing
 
 PREFILL, DECODE = prefill(range(100)), decode([1], 10)
 
@@ -20,20 +21,22 @@ class NamedSide:
     program: str
     name: str
     threads: int
+    workers: int = 0
+    label: str = ""
 
-    def ask(self, prompt_ids: Sequence[int], tokens: int) -> Timing:
+    def ask(self, prompts: Prompts, tokens: int) -> Timing:
         raise NotImplementedError
 
     def pids(self) -> Sequence[int]:
         return ()
 
 
-ONE, TWO, MESH = NamedSide(OURS, "one", 1), NamedSide(OURS, "two", 2), NamedSide(OURS, "mesh", 2)
+ONE, TWO, MESH = NamedSide(OURS, "one", 1), NamedSide(OURS, "two", 2), NamedSide(OURS, "mesh", 2, workers=2)
 LLAMA_1, LLAMA_2 = NamedSide(THEIRS, "1 thread", 1), NamedSide(THEIRS, "2 threads", 2)
 
 
 def sample(number: int, question: Question, side: Side, seconds: float, **timing: object) -> Sample:
-    facts = {"ids": (1, 2, 3), "note": "", **timing}
+    facts = {"ids": ((1, 2, 3),), "decoded": 10, "note": "", **timing}
     return Sample(
         number=number,
         question=question,
@@ -95,7 +98,7 @@ def test_remarks_tell_of_ids_idle_processes_and_late_workers() -> None:
     samples = [
         sample(0, DECODE, ONE, 1.0),
         sample(0, DECODE, TWO, 1.0, note="a worker was late"),
-        sample(0, DECODE, LLAMA_1, 1.0, ids=(1, 2, 4)),
+        sample(0, DECODE, LLAMA_1, 1.0, ids=((1, 2, 4),)),
     ]
     assert remarks(samples).splitlines() == [
         "- decode, 10: the greedy ids of expertmesh are the same in all answers.",
@@ -107,5 +110,22 @@ def test_remarks_tell_of_ids_idle_processes_and_late_workers() -> None:
 
 
 def test_other_bits_of_ours_cannot_be_overlooked() -> None:
-    samples = [sample(0, DECODE, ONE, 1.0), sample(0, DECODE, TWO, 1.0, ids=(1, 2, 9))]
+    samples = [sample(0, DECODE, ONE, 1.0), sample(0, DECODE, TWO, 1.0, ids=((1, 2, 9),))]
     assert "expertmesh are DIFFERENT: 2 texts" in remarks(samples)
+
+
+def test_workers_stand_beside_none_and_a_pack_beside_the_file() -> None:
+    packed = NamedSide(OURS, "two, pack", 2, label="pack")
+    samples = [sample(0, DECODE, TWO, 2.0), sample(0, DECODE, MESH, 4.0), sample(0, DECODE, packed, 1.0)]
+    assert cells(own_ratios([*samples, sample(0, DECODE, ONE, 1.0)])) == [
+        ["decode, 10", "mesh", "two", "0.500 (1)"],
+        ["decode, 10", "two, pack", "two", "2.00 (1)"],
+    ]
+
+
+def test_several_at_once_have_two_speeds() -> None:
+    crowd = sample(0, many([[1, 2, 3], [4, 5, 6]], 10), TWO, 2.0, decoded=20)
+    assert [row[:3] for row in cells(speeds([crowd]))] == [
+        ["prefill, 2 x 3", "two", "3.00 (1)"],
+        ["decode, 2 x 10", "two", "10.0 (1)"],
+    ]

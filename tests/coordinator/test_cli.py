@@ -107,6 +107,21 @@ def test_a_token_that_means_the_end_is_obeyed_or_ignored() -> None:
     assert ignored["ids"][: len(obeyed["ids"])] == obeyed["ids"]
 
 
+@pytest.mark.parametrize("options", [[], ["--stop", "import weak"], ["--temperature", 0.4, "--seed", 1]])
+def test_drafts_save_steps_and_change_nothing(options: list[object]) -> None:
+    prompt = "import os\nimport re\nimport sys\nimport os\nimport re\nimport sys\n"
+    without, drafting = (
+        json.loads(run("generate", "--json", "--max-tokens", 80, "--drafts", drafts, *options, prompt).stdout)
+        for drafts in (0, 8)
+    )
+    for same in ("ids", "text", "finish_reason", "sha256_ids", "sha256_logits"):
+        assert drafting[same] == without[same]
+    assert without["drafts"]["drafted"] == 0
+    assert drafting["drafts"]["accepted"] <= drafting["drafts"]["drafted"]
+    if without["finish_reason"] == "length":
+        assert drafting["drafts"]["steps"] + drafting["drafts"]["accepted"] == without["drafts"]["steps"]
+
+
 def test_sampling_depends_on_the_seed_alone() -> None:
     def ids(*options: object) -> list[int]:
         done = run("generate", "--json", "--max-tokens", 16, "--temperature", 1.5, *options, PROMPT)

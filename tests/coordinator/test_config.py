@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.config import DEFAULT_LISTEN, ClusterConfig, PeerConfig, WorkerGroup, default_threads, read_config
+from coordinator.cluster_file import read_config
+from coordinator.config import DEFAULT_LISTEN, ClusterConfig, PeerConfig, WorkerGroup, default_threads
 from protocol.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -65,6 +66,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         threads = 3
         kv = "f32"
         chunk = 32
+        drafts = 6
         local_experts = true
         [[workers]]
         name = "box-a"
@@ -88,6 +90,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
     )
     assert config.coordinator.listen == "ipc://@some-name"
     assert (config.coordinator.threads, config.coordinator.kv, config.coordinator.chunk) == (3, "f32", 32)
+    assert config.coordinator.drafts == 6
     assert (config.coordinator.device, config.coordinator.vram_gib) == ("cuda:1", 8.0)
     assert config.workers == (
         WorkerGroup(name="box-a", count=2, threads=4),

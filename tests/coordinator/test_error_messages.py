@@ -84,6 +84,10 @@ COMMAND_LINES: Rows = {
         f"generate --max-tokens {'9' * 30} x",
         f"--max-tokens is {'9' * 30}, expected a whole number from 1 to 2147483647",
     ),
+    "65 drafts": (
+        "generate --drafts 65 x",
+        "--drafts is 65, expected a whole number from 0 to 64",
+    ),
     "65 workers": (
         "generate --workers 65 x",
         "--workers is 65, expected a whole number from 0 to 64",
@@ -416,7 +420,8 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     ),
     "unknown key": (
         f"{MODEL}[coordinator]\nspeed = 1\n",
-        "line 4: coordinator.speed: unknown; known are listen, threads, kv, chunk, device, vram_gib, local_experts",
+        "line 4: coordinator.speed: unknown; known are "
+        "listen, threads, kv, chunk, drafts, device, vram_gib, local_experts",
     ),
     "unknown key of a group": (
         f"{MODEL}{GROUP}speed = 1\n",

@@ -14,7 +14,8 @@ from local_engine import greedy, local_engine, read
 from moe_models import write_model
 
 import native
-from coordinator.sampling import Sampling, choose
+from coordinator.choosing import choose
+from coordinator.sampling import Sampling
 from coordinator.tokenizer import Tokenizer
 from protocol.model import Model
 

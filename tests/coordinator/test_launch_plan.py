@@ -23,7 +23,7 @@ MODEL = Path("/models/m.gguf")
 def test_commands_and_names() -> None:
     config = ClusterConfig(
         model=MODEL,
-        coordinator=CoordinatorConfig(listen="tcp://127.0.0.1:7600", threads=2, kv="f32", chunk=8),
+        coordinator=CoordinatorConfig(listen="tcp://127.0.0.1:7600", threads=2, kv="f32", chunk=8, drafts=0),
         workers=(
             WorkerGroup(name="box", count=2, threads=1),
             WorkerGroup(name="far", count=1, threads=3, model_path=Path("/copy/m.gguf")),
@@ -34,7 +34,7 @@ def test_commands_and_names() -> None:
     coordinator, box, _, far = (process.command for process in plan.processes)
     assert coordinator[:4] == ("/bin/py", "-P", "-m", "coordinator.main")
     assert " ".join(coordinator[4:]) == (
-        "--model /models/m.gguf --listen tcp://127.0.0.1:7600 --workers 3 --threads 2 --kv f32 --chunk 8"
+        "--model /models/m.gguf --listen tcp://127.0.0.1:7600 --workers 3 --threads 2 --kv f32 --chunk 8 --drafts 0"
     )
     assert box[:4] == ("/bin/py", "-P", "-m", "expert_worker.main")
     assert " ".join(box[4:]) == "--connect tcp://127.0.0.1:7600 --model /models/m.gguf --name box-0 --threads 1"

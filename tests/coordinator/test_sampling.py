@@ -13,10 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from coordinator import sampling as module
+from coordinator import choosing as module
+from coordinator.choosing import choose
 from coordinator.randomness import uniform
 from coordinator.requests import sampling_of
-from coordinator.sampling import SEED_LIMIT, Sampling, SamplingError, choose
+from coordinator.sampling import SEED_LIMIT, Sampling, SamplingError
 from native import exponential
 from protocol.codec import decode, encode
 from protocol.errors import RequestError
@@ -284,5 +285,5 @@ def test_all_settings_out_of_range_are_told_at_once() -> None:
 @example(Sampling(top_k=sys.maxsize, repeat_window=sys.maxsize, seed=SEED_LIMIT - 1))
 def test_whatever_is_allowed_can_travel(sampling: Sampling) -> None:
     settings = asdict(sampling)
-    submit = Submit(request="r", prompt_ids=np.zeros(1, np.int32), max_tokens=1, stop_ids=[], **settings)
+    submit = Submit(request="r", prompt_ids=np.zeros(1, np.int32), max_tokens=1, stop_ids=[], drafts=0, **settings)
     assert sampling_of(cast(Submit, decode([bytes(frame) for frame in encode(submit)]))) == sampling

@@ -5,156 +5,38 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from desk import PROMPT, Desk, desk_for, submit
 from local_engine import local_engine
 from message_examples import LONGEST_TEXT, examples, largest, with_longest_text
-from scripted_mesh import LIMITS, Clock, ScriptedSocket
+from scripted_mesh import Clock
 
 import native
-from coordinator.cluster import Cluster
-from coordinator.dense import DenseModel, Step
-from coordinator.dispatch import MeshExperts
-from coordinator.engine import Chunk, Engine, RowError
-from coordinator.hello import Terms
-from coordinator.members import Members
+from coordinator.dense import Step
+from coordinator.engine import Chunk, RowError
 from coordinator.requests import Request, sampling_of
-from coordinator.service import MAX_REQUESTS, Service
+from coordinator.service import MAX_REQUESTS
 from coordinator.tallies import Counters
-from expert_worker.bank import ExpertBank
 from protocol.codec import encode
 from protocol.errors import ExpertError
 from protocol.messages import (
-    ALL_EXPERTS,
     F32,
-    MAX_ROWS,
-    PROTOCOL,
     AskStatus,
     Cancel,
     Finished,
-    Hello,
     Message,
     Prefilled,
     RequestFailed,
     SayHello,
     Status,
     Stop,
-    Submit,
     Token,
-    Welcome,
 )
-from protocol.model import Model
-from protocol.stock import Stock
 from protocol.wire import SMALL_FRAME_BYTES
-
-PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
-
-
-class Desk:
-    """A service, and clients that submit and listen."""
-
-    def __init__(self, service: Service, cluster: Cluster, control: ScriptedSocket, engine: Engine) -> None:
-        self.service = service
-        self.cluster = cluster
-        self.engine = engine
-        self.control = control
-        self.heard: list[Message] = []
-        self.client(b"c")
-
-    def client(self, peer: bytes, greet: bool = True) -> None:
-        self.control.peers[peer] = self.heard.append
-        if greet:
-            self.say(_hello(), peer)
-            self.service.turn()
-            assert isinstance(self.heard.pop(), Welcome)
-
-    def say(self, message: Message, peer: bytes = b"c") -> None:
-        self.control.inbox.append((peer, message))
-
-    def run(self, turns: int = 200) -> None:
-        """Until nothing is left to do."""
-        for _ in range(turns):
-            self.service.turn()
-            if not self.control.inbox and not self.service.report()["requests"]:
-                return
-        raise AssertionError("it does not come to an end")
-
-    def ask(self, **change: Any) -> list[Message]:
-        """Everything a client hears of one request."""
-        del self.heard[:]
-        self.say(submit(**change))
-        self.run()
-        return list(self.heard)
-
-    def answer(self, **change: Any) -> tuple[list[int], str, Finished]:
-        """Ids, digest of the logits, and the end of one request."""
-        heard = self.ask(**change)
-        tokens = [message for message in heard if isinstance(message, Token)]
-        finished = heard[-1]
-        assert isinstance(finished, Finished)
-        assert [token.index for token in tokens] == list(range(len(tokens)))
-        return [token.id for token in tokens], tokens[-1].sha256_logits, finished
-
-
-def _hello() -> Hello:
-    return Hello(
-        protocol=PROTOCOL,
-        role="client",
-        name="cli",
-        incarnation="c1",
-        pid=1,
-        host="box",
-        fingerprint="",
-        geometry={},
-        isa="",
-        threads=0,
-        room=0,
-        able=ALL_EXPERTS,
-    )
-
-
-def submit(**change: Any) -> Submit:
-    fields: dict[str, Any] = {
-        "request": "r",
-        "prompt_ids": np.array(PROMPT, np.int32),
-        "max_tokens": 6,
-        "stop_ids": [],
-        "temperature": 0.0,
-        "top_k": 0,
-        "top_p": 1.0,
-        "min_p": 0.0,
-        "repeat_penalty": 1.0,
-        "repeat_window": 64,
-        "seed": 0,
-    }
-    return Submit(**(fields | change))
-
-
-@contextmanager
-def desk_for(path: Path, *, chunk: int = 64, workers: int = 0) -> Iterator[Desk]:
-    with Model.open(path) as model:
-        terms = Terms(session="5e55", fingerprint="f", geometry=model.geometry.handshake(), work="ipc://@work")
-        clock, control, work = Clock(), ScriptedSocket(), ScriptedSocket()
-        members = Members(terms, Stock.of(model.layout), expected=workers, fresh_token=lambda: "token")
-        cluster = Cluster(
-            control,
-            work,
-            members,
-            wait=lambda timeout_s: [socket for socket in (work, control) if socket.inbox],
-            limits=LIMITS,
-            clock=clock,
-        )
-        pool = native.Pool(1)
-        with ExpertBank(model, pool) as bank:
-            experts = MeshExperts(cluster, bank, model.layout)
-            engine = Engine(model, experts, DenseModel(model, pool, MAX_ROWS, "f32"))
-            service = Service(cluster, engine, experts, chunk=chunk, threads=1, clock=clock)
-            yield Desk(service, cluster, control, engine)
-            engine.close()
 
 
 @pytest.fixture
@@ -541,9 +423,9 @@ def test_times_of_a_request(tiny_model: Path) -> None:
         assert request.spent_us(5.0) == (0, 0)
         request.chunk(10, 10.0)
         assert request.spent_us(11.0) == (1_000_000, 0)
-        logits = np.zeros(512, np.float32)
-        assert request.take(logits, 12.0)[0].elapsed_us == 0
-        assert request.take(logits, 12.5)[0].elapsed_us == 500_000
-        token, reason = request.take(logits, 13.25)
+        logits = np.zeros((1, 512), np.float32)
+        assert [token.elapsed_us for token, _ in request.take(logits, (), 12.0)] == [0]
+        assert [token.elapsed_us for token, _ in request.take(logits, (), 12.5)] == [500_000]
+        ((token, reason),) = request.take(logits, (), 13.25)
         assert (token.elapsed_us, reason) == (750_000, "length")
         assert request.spent_us(99.0) == (2_000_000, 1_250_000)

@@ -41,7 +41,8 @@ def test_a_whole_answer() -> None:
     one = transcript()
     assert [one.push(token(index, id)) for index, id in enumerate([0, 1, 2])] == ["a", "b", "c"]
     assert one.finish() == ""
-    report = one.report(finished(isa="avx2", threads=2, device="cuda:0", device_entries=6, local_entries=5, workers=[]))
+    facts = {"isa": "avx2", "threads": 2, "device": "cuda:0", "device_entries": 6, "local_entries": 5, "workers": []}
+    report = one.report(finished(drafts={"steps": 1, "drafted": 3, "accepted": 1}, **facts))
     assert report == {
         "prompt_ids": [7, 8],
         "ids": [0, 1, 2],
@@ -51,6 +52,7 @@ def test_a_whole_answer() -> None:
         "sha256_logits": "digest 2",
         "prompt_tps": 500.0,
         "decode_tps": 666.67,
+        "drafts": {"steps": 1, "drafted": 3, "accepted": 1, "acceptance": 0.3333},
         "isa": "avx2",
         "threads": 2,
         "device": "cuda:0",
@@ -94,6 +96,7 @@ def test_an_answer_without_tokens_or_times() -> None:
     assert report["ids"] == []
     assert report["sha256_ids"] == report["sha256_logits"] == hashlib.sha256().hexdigest()
     assert report["decode_tps"] is None
+    assert report["drafts"] == {"steps": 0, "drafted": 0, "accepted": 0, "acceptance": None}
 
 
 def test_of_workers_only_what_is_asked_for_is_told() -> None:

@@ -29,6 +29,7 @@ def answer_report(**changes: Any) -> dict[str, Any]:
         **digests,
         "isa": "avx2",
         "threads": 2,
+        "drafts": {"steps": 1, "drafted": 0, "accepted": 0, "acceptance": None},
         "device": "cpu",
         "local_entries": 1,
         "workers": [],
@@ -45,6 +46,7 @@ def cluster_report(*names: str) -> dict[str, Any]:
         "device": "cpu",
         "local_entries": 0,
         "late_replies": 0,
+        "drafts": {"steps": 0, "drafted": 0, "accepted": 0},
     }
     return {"state": "ready", "workers": [worker(name) for name in names], **counts}
 
@@ -77,6 +79,20 @@ def test_a_device_and_what_it_computed_are_shown(capfd: pytest.CaptureFixture[st
     with LiveView(ClusterConfig(model=Path("/m.gguf"))) as live:
         live.show([], {**cluster_report(), "device": "cuda:0", "device_experts": 96})
     assert "avx2, cuda:0 holds 96 experts, local entries 0" in capfd.readouterr().out
+
+
+def test_drafts_are_spoken_of_where_there_were_some(capfd: pytest.CaptureFixture[str]) -> None:
+    counts = {"steps": 12, "drafted": 9, "accepted": 6}
+    for drafted in (True, False):
+        drafts = {"drafts": counts} if drafted else {}
+        with AnswerView(show_text=True) as view:
+            view.report(answer_report(**drafts))
+        with LiveView(ClusterConfig(model=Path("/m.gguf"))) as live:
+            live.show([], {**cluster_report(), **drafts})
+        output, errors = capfd.readouterr()
+        assert ("drafts   6 of 9 accepted, 12 steps after the first token" in errors.splitlines()) == drafted
+        assert ("late replies 0, drafts 6/9" in output) == drafted
+        assert ("drafts" in output + errors) == drafted
 
 
 @pytest.mark.parametrize("name", NAMES)

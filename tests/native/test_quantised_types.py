@@ -10,7 +10,7 @@ import twin_kernels as twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from random_weights import BLOCKS, HALF_AT
+from random_weights import BLOCKS, HALF_AT, stored
 
 import native
 
@@ -60,17 +60,19 @@ def weights(rng: Random, type_id: int, rows: int, columns: int, halves: str, res
     return blocks.reshape(-1)
 
 
-def check(type_id: int, data: U8, rows: int, codes: I8, scales: F32, threads: int = 1) -> None:
-    """On every instruction set, the twin's bits."""
+def check(type_id: int, data: U8, rows: int, codes: I8, scales: F32, *, threads: int = 1, behind: bytes = b"") -> None:
+    """On every instruction set, packed or not, the twin's bits."""
     columns = codes.shape[1]
     expected = twin.quantised_dot(twin.DECODERS[type_id](data, columns), codes, scales)
     assert np.isfinite(expected).all()
-    for isa in native.available_isas():
-        native.use_isa(isa)
-        found = np.full((len(codes), rows), np.nan, np.float32)
-        stored = native.Weights(data, type_id, 1, rows, columns)
-        native.matmul(native.Pool(threads), stored, 0, native.Rows.quantised(codes, scales), found)
-        np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32), err_msg=isa)
+    pool, acts = native.Pool(threads), native.Rows.quantised(codes, scales)
+    for packed in (False, True):
+        weights = stored(data, type_id, 1, rows, columns, packed=packed, behind=behind)
+        for isa in native.available_isas():
+            native.use_isa(isa)
+            found = np.full((len(codes), rows), np.nan, np.float32)
+            native.matmul(pool, weights, 0, acts, found)
+            np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32), f"{isa}, {packed=}")
 
 
 @pytest.mark.parametrize("type_id", TYPES)
@@ -78,15 +80,15 @@ def check(type_id: int, data: U8, rows: int, codes: I8, scales: F32, threads: in
 @settings(max_examples=60)
 def test_every_dot_is_the_twins(type_id: int, data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1), "seed"))
-    rows, n = data.draw(st.integers(1, 19), "rows"), data.draw(st.integers(1, 5), "activations")
+    rows, n = data.draw(st.integers(1, 50), "rows"), data.draw(st.integers(1, 5) | st.integers(1, 70), "activations")
     columns = data.draw(st.integers(1, 768 // BLOCKS[type_id][0]), "blocks") * BLOCKS[type_id][0]
     halves, rest = data.draw(st.sampled_from(sorted(HALVES))), data.draw(st.sampled_from(sorted(BYTES)))
     codes = CODES[data.draw(st.sampled_from(sorted(CODES)))](rng, n * columns).reshape(n, columns)
     exponent = data.draw(st.integers(-140, 60), "exponent of the activation scales")
     scales = np.ldexp(rng.random((n, columns // 32)), exponent).astype(np.float32)
     scales[rng.random(scales.shape) < 0.1] = 0
-    stored = weights(rng, type_id, rows, columns, halves, rest)
-    check(type_id, stored, rows, codes, scales, threads=data.draw(st.integers(1, 2), "threads"))
+    rows_of_bytes = weights(rng, type_id, rows, columns, halves, rest)
+    check(type_id, rows_of_bytes, rows, codes, scales, threads=data.draw(st.integers(1, 2), "threads"))
 
 
 @pytest.mark.parametrize("type_id", TYPES)
@@ -95,12 +97,11 @@ def test_every_dot_is_the_twins(type_id: int, data: st.DataObject) -> None:
 def test_extreme_codes_do_not_overflow(type_id: int, rest: str, acts: str) -> None:
     rng = np.random.default_rng(1)
     codes = CODES[acts](rng, 5 * 256).reshape(5, 256)
-    stored = weights(rng, type_id, 9, 256, "largest", rest)
-    check(type_id, stored, 9, codes, np.ones((5, 8), np.float32))
+    check(type_id, weights(rng, type_id, 25, 256, "largest", rest), 25, codes, np.ones((5, 8), np.float32))
 
 
 @pytest.mark.parametrize("type_id", [kind for kind in TYPES if BLOCKS[kind][0] == 32])
-@pytest.mark.parametrize("rows", [1, 8, 11])
+@pytest.mark.parametrize("rows", [1, 8, 11, 16, 32])
 def test_nothing_behind_the_last_short_block_is_taken(type_id: int, rows: int) -> None:
     """The same bits whatever follows the weights and the activations in memory."""
     rng = np.random.default_rng(rows)
@@ -108,5 +109,4 @@ def test_nothing_behind_the_last_short_block_is_taken(type_id: int, rows: int) -
     data = weights(rng, type_id, rows, columns, "normal", "random")
     codes = CODES["random"](rng, 2 * columns).reshape(2, columns)
     for fill in (0x00, 0x7F, 0xFF):  # as halves: 0, NaN, NaN
-        around = np.concatenate([data, np.full(behind, fill, np.uint8)])
-        check(type_id, around[: len(data)], rows, codes, np.ones((2, columns // 32), np.float32))
+        check(type_id, data, rows, codes, np.ones((2, columns // 32), np.float32), behind=bytes([fill]) * behind)

@@ -241,6 +241,7 @@ class LiveCluster:
         script: Sequence[Then] = (),
         more: int = 20,
         sampling: Sampling | None = None,
+        drafts: int | None = None,
     ) -> Answer:
         """Ask and follow. With a script, the answer is cancelled `more` tokens after its last step was done, and not
         before LEAST_TOKENS.
@@ -248,7 +249,7 @@ class LiveCluster:
         So it takes as long as its conditions need, whatever the speed of the machine; it fails if they do not come true
         before the last token.
         """
-        request = self._submit(self._client, prompt_ids, max_tokens, sampling or Sampling())
+        request = self._submit(self._client, prompt_ids, max_tokens, sampling or Sampling(), drafts)
         return self._follow(self._client, request, script, more)
 
     def answers(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Answer]:
@@ -261,9 +262,16 @@ class LiveCluster:
             ]
             return [self._follow(*one, (), 0) for one in zip(clients, requests, strict=True)]
 
-    def _submit(self, client: Client, prompt_ids: Sequence[int], max_tokens: int, sampling: Sampling) -> str:
+    def _submit(
+        self,
+        client: Client,
+        prompt_ids: Sequence[int],
+        max_tokens: int,
+        sampling: Sampling,
+        drafts: int | None = None,
+    ) -> str:
         client.greet(10.0, self.check)
-        return client.submit(prompt_ids, max_tokens=max_tokens, stop_ids=[], sampling=sampling)
+        return client.submit(prompt_ids, max_tokens=max_tokens, stop_ids=[], sampling=sampling, drafts=drafts)
 
     def _follow(self, client: Client, request: str, script: Sequence[Then], more: int) -> Answer:
         steps, left = list(script), more

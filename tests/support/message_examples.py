@@ -130,6 +130,7 @@ def submit(**changes: Any) -> Submit:
         repeat_penalty=1.0,
         repeat_window=0,
         seed=1,
+        drafts=4,
     )
     return replace(made, **changes)
 

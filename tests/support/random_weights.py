@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+import native
 from protocol.quant_types import RUNNABLE
 
 BLOCKS = {int(kind): (kind.block_columns, kind.block_bytes) for kind in RUNNABLE}
@@ -30,3 +31,16 @@ def random_rows(
     for at in HALF_AT[type_id]:
         blocks[:, at : at + 2] = rng.normal(0, size, (count, 1)).astype(np.float16).view(np.uint8)
     return blocks.reshape(-1)
+
+
+def stored(
+    data: NDArray[np.uint8], type_id: int, matrices: int, rows: int, columns: int, *, packed: bool, behind: bytes = b""
+) -> native.Weights:
+    """Weights in the file's own rows or, of types that can be, packed; in memory, `behind` lies behind them."""
+    packed = packed and type_id in HALF_AT
+    end = np.frombuffer(behind, np.uint8)
+    around = np.concatenate([data, end])
+    if packed:
+        for source, out in zip(data.reshape(matrices, -1), around[: data.size].reshape(matrices, -1), strict=True):
+            native.pack_rows(type_id, rows, columns, source, out)
+    return native.Weights(around[: data.size], type_id, matrices, rows, columns, packed=packed)

@@ -1,0 +1,150 @@
+"""The TOML file that states a cluster; everything wrong with it is reported at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from coordinator.config import (
+    COORDINATOR,
+    DEFAULT_LISTEN,
+    DEVICES,
+    MAX_ALL_WORKERS,
+    MAX_DEVICE,
+    MAX_PEERS,
+    MAX_THREADS,
+    MAX_WORKERS,
+    ClusterConfig,
+    CoordinatorConfig,
+    PeerConfig,
+    WorkerGroup,
+    is_device,
+    work_endpoint,
+)
+from coordinator.drafts import MAX_DRAFTS
+from coordinator.toml_reader import Read, Reader, later, model_beside, one_of, only, shown, text, whole
+from protocol.endpoints import check_endpoint
+from protocol.vram import MAX_VRAM_GIB
+
+
+def read_config(path: Path) -> ClusterConfig:
+    """The cluster that the TOML file at `path` states; ConfigError with one line for each thing that is wrong."""
+    reader = Reader(path)
+    model_file = model_beside(path.parent)
+    sections = {"model": True, "coordinator": False, "workers": False, "peers": False}
+    reader.sections(sections, refused=LATER_SECTIONS)
+    model = reader.table("model", {"path": model_file}, required=("path",))
+    coordinator = reader.table("coordinator", COORDINATOR_KEYS)
+    _report_memory_of_no_device(coordinator, reader)
+    groups = reader.tables("workers", {**WORKER_KEYS, "model_path": model_file}, required=("name",))
+    peers = reader.tables("peers", {**PEER_KEYS, "model_path": model_file}, required=("name",))
+    _report_shared_names(groups, reader)
+    _report_taken_names(peers, groups, reader)
+    _report_too_many(groups, peers, reader)
+    reader.finish()
+    return ClusterConfig(
+        model=model["path"],
+        coordinator=CoordinatorConfig(**_used(coordinator)),
+        workers=tuple(WorkerGroup(**_used(group)) for group in groups),
+        peers=tuple(PeerConfig(**_used(peer)) for peer in peers),
+    )
+
+
+def _report_memory_of_no_device(coordinator: dict[str, Any], reader: Reader) -> None:
+    if "vram_gib" in coordinator and coordinator.get("device", "cpu") == "cpu":
+        reader.problem("coordinator", 0, "vram_gib", 'this is memory of a GPU: it needs device = "cuda:0", or another')
+
+
+def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
+    seen: set[str] = set()
+    for index, group in enumerate(groups):
+        if group.get("name") in seen:
+            reader.problem("workers", index, "name", f"another group is called {group['name']} too")
+        seen.add(group.get("name", ""))
+
+
+def _report_taken_names(peers: list[dict[str, Any]], groups: list[dict[str, Any]], reader: Reader) -> None:
+    taken = {f"{group.get('name')}-{index}": "a worker" for group in groups for index in range(group.get("count", 1))}
+    taken[COORDINATOR] = "the coordinator"
+    for index, peer in enumerate(peers):
+        name = peer.get("name", "")
+        if name in taken:
+            reader.problem("peers", index, "name", f"{taken[name]} is called {name} too")
+        elif name:
+            taken[name] = "another peer"
+
+
+def _report_too_many(groups: list[dict[str, Any]], peers: list[dict[str, Any]], reader: Reader) -> None:
+    if len(peers) > MAX_PEERS:
+        reader.problem("peers", MAX_PEERS, None, f"{len(peers)} peers found, {MAX_PEERS} at most are expected")
+    total = min(len(peers), MAX_PEERS)
+    for index, group in enumerate(groups):
+        total += group.get("count", 1)
+        if total > MAX_ALL_WORKERS:
+            reason = f"{total} workers and peers in all up to here, {MAX_ALL_WORKERS} at most are expected"
+            reader.problem("workers", index, "count", reason)
+            return
+
+
+def _used(values: dict[str, Any]) -> dict[str, Any]:
+    """Without the keys that may have one value only, and so tell nothing."""
+    return {key: value for key, value in values.items() if key not in ONE_VALUE_KEYS}
+
+
+def _local_endpoint(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"an endpoint is expected, such as {DEFAULT_LISTEN}, found {shown(value)}")
+    check_endpoint(value, dial=True)  # workers must be able to dial it, so a port must be named
+    work_endpoint(value)
+    return value
+
+
+def _device(value: Any) -> str:
+    if not isinstance(value, str) or not is_device(value):
+        raise ValueError(f"{DEVICES} is expected, found {shown(value)}")
+    return value
+
+
+def _vram_gib(value: Any) -> float | None:
+    if value == "auto":
+        return None
+    if type(value) not in (int, float) or not 0 <= value <= MAX_VRAM_GIB:
+        raise ValueError(f'"auto" or a number from 0 to {MAX_VRAM_GIB} is expected, found {shown(value)}')
+    return float(value)
+
+
+COORDINATOR_KEYS: dict[str, Read] = {
+    "listen": _local_endpoint,
+    "threads": whole(1, MAX_THREADS),
+    "kv": one_of("f16", "f32"),
+    "chunk": whole(1, 512),
+    "drafts": whole(0, MAX_DRAFTS),
+    "device": _device,
+    "vram_gib": _vram_gib,
+    "local_experts": only(True),
+    "work_listen": later,
+    "bulk_listen": later,
+    "layer_input_listen": later,
+}
+
+WORKER_KEYS: dict[str, Read] = {
+    "name": text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", "a name of letters, digits, dots, dashes and underscores"),
+    "count": whole(0, MAX_WORKERS),
+    "threads": whole(1, MAX_THREADS),
+    "host": only("local"),
+    "ram_gib": only("auto"),
+    "command": later,
+}
+
+PEER_KEYS: dict[str, Read] = {
+    "name": WORKER_KEYS["name"],
+    "device": whole(0, MAX_DEVICE),
+    "mode": only("static"),
+    "vram_gib": _vram_gib,
+    "host": only("local"),
+    "command": later,
+}
+
+ONE_VALUE_KEYS = frozenset({"local_experts", "host", "ram_gib", "mode"})
+
+LATER_SECTIONS = ("lookahead", "placement")

@@ -1,0 +1,81 @@
+"""Benchmarks that are one command, on a tiny model: they run, and their pages have every row."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from read_bandwidth import SMALL, WALKS, Memory, Readings, own_memory, reader
+from token_bytes import GATE_UP, HEAD_PART, ROW, read_by_token, token_bytes
+
+from protocol.model import Model
+
+BENCHMARKS = Path(__file__).parent
+
+
+def printed(program: str, *options: str | Path) -> list[list[str]]:
+    """The rows of all tables that a benchmark prints."""
+    done = subprocess.run(
+        [sys.executable, "-P", BENCHMARKS / program, *options],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": f"{BENCHMARKS}:{BENCHMARKS.parent / 'support'}"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_bytes_of_a_token_are_those_of_the_file_but_for_other_experts_and_rows(tiny_model: Path) -> None:
+    with Model.open(tiny_model) as model:
+        parts, geometry = token_bytes(model), model.geometry
+        assert sum(part.stored for part in parts.values()) == sum(one.bytes for one in model.files.tensors.values())
+        assert parts[GATE_UP].read * geometry.experts == parts[GATE_UP].stored * geometry.experts_used
+        assert parts[HEAD_PART].read == parts[HEAD_PART].stored
+        assert parts[ROW].read * geometry.vocabulary == parts[ROW].stored
+        assert read_by_token(model) == sum(part.read for part in parts.values())
+
+
+def test_memory_is_read_in_every_way() -> None:
+    memory, readings = own_memory(1 << 20, SMALL), Readings()
+    other = Memory(pages="other", data=np.ones(1 << 20, np.uint8))
+    with reader() as program:
+        for threads in (1, 2):
+            assert all(program.speed(memory, threads, walk) > 0 for walk in WALKS)
+            for area in (memory, other):
+                readings.take(0, program, area, threads)
+    assert readings.kinds() == [(SMALL, 1), ("other", 1), (SMALL, 2), ("other", 2)]
+    assert readings.limit(2)[0] == max(readings.of(SMALL, 2)[0], readings.of("other", 2)[0])
+
+
+def test_the_roofline_has_bytes_bandwidth_and_shares(tiny_model: Path) -> None:
+    short = ["--rounds", "1", "--tokens", "2", "--buffer-gb", "0.01", "--settle-s", "0", "--threads", "1"]
+    rows = printed("roofline.py", tiny_model, *short)
+    assert {row[0] for row in rows} >= {"experts: gate, up", "router", "head", "all"}
+    assert [row[1] for row in rows if row[0] == "1"] == ["4 KiB pages", "huge pages", "the mapped model"]
+    assert [row[1] for row in rows if row[0] == tiny_model.name] == ["1"]
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(110)
+def test_a_profile_names_every_kernel(tiny_model: Path) -> None:
+    short = ["--rounds", "1", "--tokens", "2", "--chunk", "8", "--settle-s", "0", "--threads", "1", "--workers", "1"]
+    rows = printed("step_profile.py", tiny_model, *short)
+    parts = [row[0] for row in rows]
+    here = ["embedding", "norms, quantise", "attention: q, k, v", "rope, cache store", "attention: cache"]
+    here += ["attention: output", "router", "experts: gate, up", "experts: down", "combine", "head", "sampling"]
+    assert parts[1 : len(here) + 3] == [*here, "Python between", "whole"]
+    assert parts.count("experts: wait") == parts.count("worker-0: experts") == 2
+    shares = [float(row[2].removesuffix("%")) for row in rows[1 : len(here) + 2]]
+    assert sum(shares) == pytest.approx(100.0, abs=1.0)
+
+
+def test_kernels_are_measured_in_both_layouts() -> None:
+    short = ["--rounds", "1", "--types", "F32", "Q8_0", "--bytes", "4000000", "--threads", "1"]
+    rows = printed("kernel_speed.py", *short)
+    assert [row[1:3] for row in rows[1:]] == [["F32", "rows"], ["Q8_0", "rows"], ["Q8_0", "packed"]]
