@@ -15,6 +15,7 @@ import numpy as np
 from coordinator.sampling import Sampling
 from protocol.errors import ConfigError, RequestError
 from protocol.messages import (
+    ALL_EXPERTS,
     AS_CONFIGURED,
     PROTOCOL,
     AskStatus,
@@ -73,6 +74,7 @@ class Client:
             isa="",
             threads=0,
             room=0,
+            able=ALL_EXPERTS,
         )
         self._socket = Dialled(endpoint)
         self._asked = self._told = 0  # AskStatus that were sent, Status that came: in the same order

@@ -109,6 +109,9 @@ class CudaDense:
         """A copy, read past the mapping: a file that shrank meanwhile is a ModelError."""
         columns, rows = info.shape
         data = np.frombuffer(info.file.read(info.offset, info.bytes), np.uint8)
+        if info.packed:  # its kernels read rows
+            groups, data = data, np.empty_like(data)
+            native.unpack_rows(int(info.type), rows, columns, groups, data)
         return cuda.CudaWeights(self.device, data, int(info.type), rows, columns)
 
 

@@ -74,6 +74,9 @@ def mismatches(hello: Hello, terms: Terms) -> list[list[str]]:
             wrong.append([field, repr(text[: MAX_NAME + 1]), f"{fewest} to {MAX_NAME} printable characters"])
     if hello.room < -1:
         wrong.append(["room", str(hello.room), "-1 or more"])
+    shape = tuple(terms.geometry.get(field, 0) for field in ("layers", "experts"))
+    if hello.able.shape not in ((0, 0), shape):
+        wrong.append(["able", f"for {hello.able.shape} layers and experts", f"{shape}, or (0, 0)"])
     makes_no_claim = hello.role == "client" and not hello.fingerprint and not hello.geometry
     return wrong if makes_no_claim else wrong + _model_mismatches(hello, terms)
 

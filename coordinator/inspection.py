@@ -11,7 +11,7 @@ from coordinator.vocabulary import Vocabulary
 from protocol.errors import ModelError
 from protocol.geometry import EMBEDDING, HEAD, Geometry
 from protocol.gguf import TensorInfo
-from protocol.holes import hole_problems
+from protocol.holes import experts_there, hole_problems, parts_there
 from protocol.layout import dense_problems, expert_problems
 from protocol.quant_types import RUNNABLE, TensorType
 from protocol.shards import ModelFiles
@@ -38,6 +38,8 @@ class Part:
 
     name: str
     type: TensorType
+    packed: bool
+    """Whether their rows are interleaved (docs/packs.md)."""
     tensors: int
     bytes: int
     token_bytes: int | None
@@ -55,6 +57,24 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """Of what a pack was made."""
+
+    source: str
+    """The first file of the model, without its folder."""
+    fingerprint: str
+    """Of that model, and so of the pack."""
+    share: int | None
+    """None if everything is there, else the number of a worker's share, from 1."""
+    shares: int | None
+    """How many there are of these."""
+    experts: int | None
+    """That the share has, of all layers."""
+    bytes: int
+    """Of the tensors, as far as they are there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
     """One model. Numbers are None where the metadata does not have them or cannot be used."""
 
@@ -62,6 +82,8 @@ class Inspection:
     name: str | None
     geometry: Geometry | None
     tokenizer: str
+    pack: Made | None
+    """If it is a pack."""
     parts: tuple[Part, ...]
     problems: tuple[str, ...]
     """Everything that keeps it from being run, one sentence each; empty if it can be run."""
@@ -92,6 +114,7 @@ def inspect(files: ModelFiles) -> Inspection:
         problems += geometry.unsupported(files)
         problems += dense_problems(files, geometry)
         problems += expert_problems(files, geometry)
+        experts_there(files, geometry)
     except ModelError as error:
         problems += [str(error), *_other_types(files)]
     problems += hole_problems(files)
@@ -107,22 +130,38 @@ def inspect(files: ModelFiles) -> Inspection:
         name=_text(files, "general.name"),
         geometry=geometry,
         tokenizer=tokenizer,
+        pack=_made(files),
         parts=tuple(_parts(files, geometry)),
         problems=tuple(problem.removeprefix(f"{files.path}: ") for problem in problems),
     )
 
 
+def _made(files: ModelFiles) -> Made | None:
+    if (pack := files.pack) is None:
+        return None
+    spans = (parts_there(tensor, pack) for tensor in files.tensors.values())
+    return Made(
+        source=pack.source,
+        fingerprint=pack.fingerprint,
+        share=None if pack.share is None else pack.share.number,
+        shares=None if pack.share is None else pack.share.count,
+        experts=None if pack.experts is None else int(pack.experts.sum()),
+        bytes=sum(int((span[:, 1] - span[:, 0]).sum()) for span in spans),
+    )
+
+
 def _parts(files: ModelFiles, geometry: Geometry | None) -> Iterator[Part]:
-    grouped: dict[tuple[int, TensorType], list[TensorInfo]] = {}
+    grouped: dict[tuple[int, TensorType, bool], list[TensorInfo]] = {}
     names = [name for name, _ in _PARTS] + [_OTHER]
     for tensor in files.tensors.values():
         place = next((i for i, (_, pattern) in enumerate(_PARTS) if pattern.fullmatch(tensor.name)), len(_PARTS))
-        grouped.setdefault((place, tensor.type), []).append(tensor)
-    for (place, kind), tensors in sorted(grouped.items()):
+        grouped.setdefault((place, tensor.type, tensor.packed), []).append(tensor)
+    for (place, kind, packed), tensors in sorted(grouped.items()):
         count = sum(tensor.bytes for tensor in tensors)
         yield Part(
             name=names[place],
             type=kind,
+            packed=packed,
             tensors=len(tensors),
             bytes=count,
             token_bytes=_token_bytes(names[place], count, geometry),

@@ -204,7 +204,9 @@ class Members:
         if target is None or any(self._members[serial].ready != target.version for serial in target.members):
             return False
         self.active, self.target = target, None
-        log.info("placement %d in force: %s", target.version, counted(len(target.members), "worker"))
+        nobodys = counted(target.left_over(self._stock), "expert")
+        workers = counted(len(target.members), "worker")
+        log.info("placement %d in force: %s; %s with the coordinator's processor", target.version, workers, nobodys)
         return True
 
     def stop(self) -> Instructions:
@@ -243,7 +245,8 @@ class Members:
         self._members[member.serial] = member
         self._by_control[peer] = member
         threads = counted(hello.threads, "thread")
-        log.info("%s %s joined: %s, %s, %s", hello.role, hello.name, where(hello), hello.isa, threads)
+        share = f", a share of {counted(int(hello.able.sum()), 'expert')}" if hello.able.size else ""
+        log.info("%s %s joined: %s, %s, %s%s", hello.role, hello.name, where(hello), hello.isa, threads, share)
         return [*done, to(peer, self._welcome(member.token))]
 
     def _end(self, member: Member, reason: str) -> Instructions:
@@ -293,7 +296,7 @@ class Members:
             self.target = None  # in the placement in force nothing is left to members by now
             return []
         latest = self.active if self.target is None else self.target
-        holders = [Holder(serial=serial, room=self._members[serial].hello.room) for serial in able]
+        holders = [_holder(self._members[serial]) for serial in able]
         wanted = place(self._version + 1, self._stock, self._own, holders)
         if wanted.is_like(latest):
             return []
@@ -314,6 +317,11 @@ class Members:
         before, after = self.active.held(holder.serial), target.held(holder.serial)
         if 0 <= holder.room < self._stock.bytes_of(before | after):
             self.active = self.active.giving_up(holder.serial, after)
+
+
+def _holder(member: Member) -> Holder:
+    hello = member.hello
+    return Holder(serial=member.serial, room=hello.room, able=hello.able if hello.able.size else None)
 
 
 def _refuse(peer: bytes, hello: Hello, wrong: list[list[str]]) -> Tell:

@@ -2,8 +2,9 @@
 
 The coordinator's own slots come first: what they hold is settled before the first step (`own_share`). Then members
 with room for so many bytes, which are the GPUs of others, and then members that hold any number of experts where these
-lie. What nobody has room for is left to the local bank. Experts go to whoever has little room by rank, the one that is
-expected to be used most first; until uses are counted the rank is the expert's number.
+lie. Who has a share of the model's file is given nothing else, and what nobody can hold is left to the local bank.
+Experts go to whoever has little room by rank, the one that is expected to be used most first; until uses are counted
+the rank is the expert's number.
 """
 
 from __future__ import annotations
@@ -12,19 +13,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coordinator.plan import DEVICE, LOCAL
+from coordinator.spread import NOBODY, spread
 from protocol.messages import I64, U8
+from protocol.pack import Share
 from protocol.stock import Stock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Holder:
     """A member that experts can be given to."""
 
     serial: int
     room: int
     """Bytes of experts that it can hold; -1: any number of them."""
+    able: U8 | None = None
+    """(layers, experts): 1 for those whose weights it has; None if it has all."""
+
+    @property
+    def experts(self) -> float:
+        """How many it has the weights of."""
+        return np.inf if self.able is None else int(self.able.sum())
+
+    def can_hold(self, layer: int, expert: int) -> bool:
+        """Whether it has the weights; room is another question."""
+        return self.able is None or bool(self.able[layer, expert])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,6 +57,10 @@ class Placement:
         """(layers, experts): 1 where the member holds the expert, as Assign carries it."""
         held: U8 = (self.owner == member).astype(np.uint8)
         return held
+
+    def left_over(self, stock: Stock) -> int:
+        """How many experts nobody else holds than the local bank."""
+        return int((self.owner[list(stock.layers)] == LOCAL).sum())
 
     def without(self, member: int) -> Placement:
         """The same placement with one member's experts left to the local bank.
@@ -78,7 +97,7 @@ def place(version: int, stock: Stock, own: U8, holders: Sequence[Holder]) -> Pla
     owner = _nobodys(stock)
     owner[own.astype(np.bool_)] = DEVICE
     _deal(owner, stock, [holder for holder in holders if holder.room >= 0])
-    _spread(owner, stock, [holder.serial for holder in holders if holder.room < 0])
+    _spread(owner, stock, [holder for holder in holders if holder.room < 0])
     return Placement(version=version, members=tuple(holder.serial for holder in holders), owner=owner)
 
 
@@ -89,8 +108,11 @@ def _nobodys(stock: Stock) -> I64:
 def _deal(owner: I64, stock: Stock, holders: Sequence[Holder]) -> None:
     """Give what is LOCAL to holders of limited room, by rank, while any has room: expert e of layer l to (e + l) % n.
 
-    Or to the next one that has room for it. So every layer gets its share, and gives every holder work.
+    Or to the next one that has room for it. So every layer gets its share, and gives every holder work. Where somebody
+    has a share only, to whoever can hold it and was given the fewest of the layer, or else has the smaller share.
     """
+    partly = any(holder.able is not None for holder in holders)
+    given = [[0] * len(holders) for _ in stock.slot_bytes]
     room = [holder.room for holder in holders]
     smallest = min(size for size in stock.slot_bytes if size)
     layers = np.array(stock.layers)
@@ -100,20 +122,42 @@ def _deal(owner: I64, stock: Stock, holders: Sequence[Holder]) -> None:
         layer = int(layers[index])
         size = stock.slot_bytes[layer]
         turns = ((expert + layer + turn) % len(holders) for turn in range(len(holders)))
-        chosen = next((turn for turn in turns if room[turn] >= size), None)
-        if chosen is not None:
+        able = [turn for turn in turns if room[turn] >= size and holders[turn].can_hold(layer, expert)]
+        if able:
+            chosen = min(able, key=lambda turn: (given[layer][turn], holders[turn].experts)) if partly else able[0]
+            given[layer][chosen] += 1
             room[chosen] -= size
             owner[layer, expert] = holders[chosen].serial
 
 
-def _spread(owner: I64, stock: Stock, members: Sequence[int]) -> None:
+def share_of(stock: Stock, share: Share) -> U8:
+    """(layers, experts): 1 for what a member gets if there are `share.count` without limits, and nobody else."""
+    holders = [Holder(serial=number, room=-1) for number in range(1, share.count + 1)]
+    return place(0, stock, np.zeros((len(stock.slot_bytes), stock.experts), np.uint8), holders).held(share.number)
+
+
+def _spread(owner: I64, stock: Stock, members: Sequence[Holder]) -> None:
     """Give all that is LOCAL to members that can hold any number, evenly: the i-th of layer l to (i + l) % n.
 
-    So every layer gives every member work, and those who hold one expert more are others in the next layer.
+    So every layer gives every member work, and those who hold one expert more are others in the next layer. Where
+    somebody has a share only, as evenly as that can be done (`spread`).
     """
     if not members:
         return
-    serials = np.asarray(members, np.int64)
+    serials = np.asarray([member.serial for member in members], np.int64)
+    partly = any(member.able is not None for member in members)
     for layer in stock.layers:
         left = np.flatnonzero(owner[layer] == LOCAL)
-        owner[layer, left] = serials[(np.arange(len(left)) + layer) % len(members)]
+        if not partly:
+            owner[layer, left] = serials[(np.arange(len(left)) + layer) % len(members)]
+            continue
+        turned = [members[(turn + layer) % len(members)] for turn in range(len(members))]
+        able = np.array([_can(member, layer, left) for member in turned], np.bool_).reshape(len(turned), len(left))
+        given = spread(able)
+        owners = np.asarray([member.serial for member in turned], np.int64)
+        owner[layer, left] = np.where(given == NOBODY, np.int64(LOCAL), owners[given])
+
+
+def _can(member: Holder, layer: int, experts: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """(experts,): those whose weights it has."""
+    return np.ones(len(experts), np.bool_) if member.able is None else member.able[layer, experts].astype(np.bool_)

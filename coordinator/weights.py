@@ -106,7 +106,7 @@ def mapped_weights(model: Model) -> MappedWeights:
 def mapped_matrix(info: TensorInfo) -> native.Weights:
     """A view of the tensor, whose file must stay mapped."""
     columns, rows = info.shape
-    return native.Weights(info.data, int(info.type), 1, rows, columns)
+    return native.Weights(info.data, int(info.type), 1, rows, columns, info.packed)
 
 
 def _vector(info: TensorInfo) -> F32:

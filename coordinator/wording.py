@@ -1,4 +1,4 @@
-"""Numbers with their nouns, for whoever tells people something."""
+"""Numbers with their nouns and units, for whoever tells people something."""
 
 from __future__ import annotations
 
@@ -6,3 +6,11 @@ from __future__ import annotations
 def counted(number: int, noun: str) -> str:
     """For example 1 worker, 2 workers."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def size(count: int) -> str:
+    """Bytes in words, in decimal units."""
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}" if count < 1000 * scale else f"{count / scale:.0f} {unit}"
+    return counted(count, "byte")

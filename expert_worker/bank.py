@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import native
 from expert_worker.warming import in_cache, will_need
-from protocol.holder.refusals import check_ids, in_words, layer_of, rows_of
+from protocol.holder.refusals import check_ids, check_there, in_words, layer_of, rows_of
 from protocol.holder.watched_files import WatchedFiles
 from protocol.layout import LayerExperts, RoleTensor
 from protocol.messages import F32, I8, I32, I64, U8
@@ -34,6 +34,7 @@ class ExpertBank:
     def __init__(self, model: Model, pool: native.Pool) -> None:
         """`model` stays open for as long as the bank is used."""
         self.layout = model.layout
+        self._there = model.there
         self._pool = pool
         self._data = {file.path.name: file.file.data for file in model.files.files}
         self._descriptors = {file.path.name: file.file.descriptor for file in model.files.files}
@@ -87,13 +88,16 @@ class ExpertBank:
         """Nothing: experts lie in the file, and the kernel makes room for its pages."""
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
-        """Ask for what is not in memory of these experts. ExpertError if one is out of range or the file has changed.
+        """Ask for what is not in memory of these experts.
+
+        ExpertError if one is out of range or not in this share, or the file has changed.
 
         No experts are none of any layer.
         """
         if len(experts) == 0:
             return
         check_ids(self.layout, layer, experts)
+        check_there(self._there, layer, experts)
         self._check_files(layer, experts)
         for role in layer_of(self.layout, layer).roles:
             for expert in experts.tolist():
@@ -117,7 +121,7 @@ class ExpertBank:
     def _weights(self, role: RoleTensor) -> native.Weights:
         experts = self.layout.experts
         data = self._data[role.file][role.offset : role.offset + role.expert_bytes * experts]
-        return native.Weights(data, int(role.type), experts, role.rows, role.columns)
+        return native.Weights(data, int(role.type), experts, role.rows, role.columns, role.packed)
 
     def _check_files(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
         self._watched.check(self._files[layer], layer, experts)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import native
 from native import cuda
 from protocol.errors import ConfigError, ExpertError, RoomError
-from protocol.holder.refusals import check_ids, in_words, layer_of, rows_of
+from protocol.holder.refusals import check_ids, check_there, in_words, layer_of, rows_of
 from protocol.holder.watched_files import WatchedFiles
 from protocol.layout import ExpertLayout, LayerExperts, slot_size
 from protocol.messages import F32, I8, I32, U8
@@ -76,6 +76,7 @@ class ExpertSlots:
         self.device = device
         self._data = {file.path.name: file.file.data for file in model.files.files}
         self._watched = WatchedFiles(file.file for file in model.files.files)
+        self._there = model.there
         self._stock = Stock.of(layout)
         self._staged = np.zeros(max(self._stock.slot_bytes), np.uint8)
         self._taken = 0
@@ -114,13 +115,14 @@ class ExpertSlots:
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]] | Sequence[int]) -> None:
         """Copy those of a layer's experts, which ascend, that are missing. No experts are none of any layer.
 
-        ExpertError names the first that is out of range, has no room or lies in a file that has changed; none of
-        those that were missing is then there.
+        ExpertError names the first that is out of range, not in this share, has no room or lies in a file that has
+        changed; none of those that were missing is then there.
         """
         wanted = np.asarray(experts, np.int64)
         if len(wanted) == 0:
             return
         check_ids(self.layout, layer, wanted)
+        check_there(self._there, layer, wanted)
         missing = wanted[self.held[layer, wanted] == 0].tolist()
         if not missing:
             return
@@ -181,7 +183,14 @@ class ExpertSlots:
         roles = layer_of(self.layout, layer).roles
         for role in roles:
             source = role.offset + expert * role.expert_bytes
-            staged[start : start + role.expert_bytes] = self._data[role.file][source : source + role.expert_bytes]
+            data, place = (
+                self._data[role.file][source : source + role.expert_bytes],
+                staged[start:][: role.expert_bytes],
+            )
+            if role.packed:  # a device's kernels read rows
+                native.unpack_rows(int(role.type), role.rows, role.columns, data, place)
+            else:
+                place[:] = data
             start += slot_size(role.expert_bytes)
         self._watched.check({role.file for role in roles}, layer, np.array([expert]))
         try:

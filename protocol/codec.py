@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from protocol import packed
 from protocol.errors import ProtocolError
 from protocol.fields import MAX_ITEMS, MAX_TEXT_BYTES, TABLES, ArrayField, Table
-from protocol.messages import PROTOCOL, Hello, Message, RunExperts, Sums
+from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello, Message, RunExperts, Sums
 from protocol.packed import LARGE_ARRAY_BYTES, MAGIC, Frame
 
 __all__ = [
@@ -174,6 +174,7 @@ def _foreign_hello(protocol: int) -> Hello:
         isa="",
         threads=0,
         room=0,
+        able=ALL_EXPERTS,
     )
 
 

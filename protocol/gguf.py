@@ -18,6 +18,7 @@ from protocol.errors import ModelError
 from protocol.gguf_header import Header, HeaderTensor, parse_header, shorten
 from protocol.gguf_metadata import Metadata
 from protocol.mapped import MappedFile
+from protocol.pack import PACKABLE, PACKED_TYPE, Pack
 from protocol.quant_types import TensorType
 
 DEFAULT_ALIGNMENT = 32
@@ -36,6 +37,8 @@ class TensorInfo:
     offset: int
     """Of the first byte, from the start of the file."""
     bytes: int
+    packed: bool = False
+    """Whether groups of rows are interleaved (docs/packs.md); the bytes are as many."""
 
     @property
     def data(self) -> NDArray[np.uint8]:
@@ -50,8 +53,11 @@ class GgufFile:
         """Reads and checks the header of `file`, which this object closes from then on. ModelError if it is unsound."""
         header = parse_header(file.path, file.data)
         self.file = file
+        self.header = header
         self.version = header.version
         self.metadata = Metadata(file.path, header.metadata)
+        self.pack = Pack.of(self.metadata, len(header.tensors))
+        """What it says of itself if it is a pack."""
         self.alignment = self._alignment()
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(self._tensors(header))
 
@@ -103,8 +109,9 @@ class GgufFile:
 
     def _checked(self, stated: HeaderTensor, data_start: int) -> TensorInfo:
         """ValueError for whatever cannot be."""
+        packed = self.pack is not None and len(stated.shape) > 1 and stated.type - PACKED_TYPE in PACKABLE
         try:
-            kind = TensorType(stated.type)
+            kind = TensorType(stated.type - PACKED_TYPE if packed else stated.type)
         except ValueError:
             raise ValueError(f"type {stated.type} is not known") from None
         if 0 in stated.shape:
@@ -118,7 +125,15 @@ class GgufFile:
                 f"{count} bytes ({kind.name}, shape {stated.shape}) at {start} end outside of the file of "
                 f"{self.file.size} bytes: was it truncated?"
             )
-        return TensorInfo(name=stated.name, file=self.file, type=kind, shape=stated.shape, offset=start, bytes=count)
+        return TensorInfo(
+            name=stated.name,
+            file=self.file,
+            type=kind,
+            shape=stated.shape,
+            offset=start,
+            bytes=count,
+            packed=packed,
+        )
 
     def _check_overlaps(self, tensors: Iterable[TensorInfo]) -> None:
         for before, after in pairwise(sorted(tensors, key=lambda tensor: tensor.offset)):

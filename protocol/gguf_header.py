@@ -67,6 +67,8 @@ class Header:
 
     version: int
     metadata: dict[str, Any]
+    entries: dict[str, tuple[int, int]]
+    """Where in the file each key begins, and where its value ends."""
     tensors: list[HeaderTensor]
     end: int
 
@@ -79,12 +81,16 @@ def parse_header(path: object, data: NDArray[np.uint8]) -> Header:
     cursor = _Cursor(path, data)
     version, tensors, keys = cursor.prologue()
     metadata: dict[str, Any] = {}
+    entries: dict[str, tuple[int, int]] = {}
     for number in range(keys):
+        start = cursor.position
         key = cursor.text(f"key {number}", MAX_NAME)
         if key in metadata:
             raise cursor.wrong(f"key {shorten(key)} appears twice")
         metadata[key] = cursor.value(cursor.u32(f"the type of {shorten(key)}"), shorten(key))
-    return Header(version=version, metadata=metadata, tensors=cursor.tensors(tensors), end=cursor.position)
+        entries[key] = start, cursor.position
+    infos = cursor.tensors(tensors)
+    return Header(version=version, metadata=metadata, entries=entries, tensors=infos, end=cursor.position)
 
 
 def shorten(text: str) -> str:

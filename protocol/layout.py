@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
@@ -15,6 +16,8 @@ from protocol.shards import ModelFiles
 
 ROLES = ("gate", "up", "down")
 """The three matrices of an expert, in the order in which they are checked and hashed."""
+
+_EXPERTS = re.compile(rf"blk\.(\d{{1,6}})\.ffn_({'|'.join(ROLES)})_exps\.weight")
 
 SLOT_ALIGNMENT = 256
 """Where a matrix may begin in a device's memory, in bytes."""
@@ -38,6 +41,8 @@ class RoleTensor:
     type: TensorType
     rows: int
     columns: int
+    packed: bool = False
+    """Whether groups of rows are interleaved (docs/packs.md)."""
 
     def check(self, files: ModelFiles, experts: int) -> None:
         """ModelError unless `files` has the tensor exactly as stated here, for `experts` experts, inside its file."""
@@ -45,6 +50,8 @@ class RoleTensor:
         where = f"{found.file.path}: tensor {self.tensor!r}"
         if found.type != self.type:
             raise ModelError(f"{where} has type {found.type.name}, expected {self.type.name}")
+        if found.packed != self.packed:
+            raise ModelError(f"{where} is{'' if found.packed else ' not'} packed, expected the opposite")
         _check_shape(found, (self.columns, self.rows, experts))
         if found.bytes != self.expert_bytes * experts:
             raise ModelError(
@@ -154,6 +161,12 @@ def expert_tensor(layer: int, role: str) -> str:
     return f"blk.{layer}.ffn_{role}_exps.weight"
 
 
+def layer_of_experts(name: str) -> int | None:
+    """The layer whose experts the tensor `name` has; None if it has none."""
+    found = _EXPERTS.fullmatch(name)
+    return int(found[1]) if found else None
+
+
 def dense_tensors(geometry: Geometry) -> tuple[DenseTensor, ...]:
     """All tensors but the experts, in the order in which a row meets them."""
     width, head_dim = geometry.width, geometry.head_dim
@@ -185,7 +198,11 @@ def dense_tensors(geometry: Geometry) -> tuple[DenseTensor, ...]:
 
 
 def check_dense(files: ModelFiles, geometry: Geometry) -> None:
-    """ModelError unless every dense tensor is there, of its shape and a computable type, and no tensor is left over."""
+    """ModelError unless every dense tensor is there, of its shape and a computable type, and no tensor is left over.
+
+    A share of a model has no dense weights, and not all of the experts, so a coordinator cannot use it.
+    """
+    files.check_whole("the coordinator needs the whole model, or a whole pack of it")
     for problem in dense_problems(files, geometry):
         raise ModelError(problem)
 
@@ -237,6 +254,7 @@ def _role_tensor(files: ModelFiles, geometry: Geometry, layer: int, role: str) -
         type=found.type,
         rows=rows,
         columns=columns,
+        packed=found.packed,
     )
 
 

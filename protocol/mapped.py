@@ -76,13 +76,16 @@ class MappedFile:
 
     def holes(self) -> Iterator[tuple[int, int]]:
         """Start and end of each part that was never written and reads as zeros, where the file system tells."""
-        position = 0
-        with contextlib.suppress(OSError):  # it does not, or there is nothing but a hole up to the end
-            while (start := os.lseek(self._descriptor, position, os.SEEK_HOLE)) < self.size:
-                position = self.size
-                with contextlib.suppress(OSError):
-                    position = os.lseek(self._descriptor, start, os.SEEK_DATA)
+        seek, descriptor, size, position = os.lseek, self._descriptor, self.size, 0
+        try:  # a share of a model has ten thousand holes
+            while (start := seek(descriptor, position, os.SEEK_HOLE)) < size:
+                try:
+                    position = seek(descriptor, start, os.SEEK_DATA)
+                except OSError:  # there is nothing but a hole up to the end
+                    position = size
                 yield start, position
+        except OSError:  # it does not tell, or the end was reached
+            return
 
     def changed(self) -> str | None:
         """What differs from the moment of opening, in words, or None.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ProtocolError
 
-PROTOCOL = 3
+PROTOCOL = 4
 """docs/protocol.md tells what changed; the handshake refuses any other number."""
 
 MAX_ROWS = 512
@@ -52,6 +52,10 @@ class Message:
     """What all messages have in common: nothing but their kind, the class name."""
 
 
+ALL_EXPERTS: U8 = np.empty((0, 0), np.uint8)
+"""`Hello.able` of who has the weights of all, or holds none."""
+
+
 def _at_least(lowest: int, **fields: int) -> None:
     for name, value in fields.items():
         if value < lowest:
@@ -76,6 +80,11 @@ class Hello(Message):
     isa: str
     threads: int
     room: int  # bytes of experts that it can hold; -1: any number of them, where they lie
+    able: Annotated[U8, Spec("u1", 2)]  # (layers, experts): 1 for those whose weights it has; (0, 0) if all
+
+    def __post_init__(self) -> None:
+        if self.able.size and self.able.max() > 1:
+            raise ProtocolError(f"able must be 0 or 1 everywhere, found {self.able.max()}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

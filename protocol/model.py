@@ -9,7 +9,7 @@ from typing import Self
 
 from protocol.fingerprint import fingerprint
 from protocol.geometry import Geometry
-from protocol.holes import check_holes
+from protocol.holes import check_holes, experts_there
 from protocol.layout import ExpertLayout
 from protocol.shards import ModelFiles
 
@@ -22,6 +22,8 @@ class Model:
         self.files = files
         self.geometry = Geometry.of(files)
         self.layout = ExpertLayout.of(files, self.geometry)
+        self.there = experts_there(files, self.geometry)
+        """(layers, experts): 1 for those whose weights are there; None if all are."""
         check_holes(files)
 
     @classmethod
@@ -37,7 +39,8 @@ class Model:
     @cached_property
     def fingerprint(self) -> str:
         """16 hex digits that two processes compare. ModelError if the samples cannot be read."""
-        return fingerprint(self.files, self.layout)
+        pack = self.files.pack
+        return fingerprint(self.files, self.layout) if pack is None else pack.fingerprint
 
     def close(self) -> None:
         """Give up the files; may be called again."""

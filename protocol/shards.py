@@ -19,6 +19,7 @@ from protocol.errors import ModelError
 from protocol.gguf import GgufFile, TensorInfo
 from protocol.gguf_header import shorten
 from protocol.gguf_metadata import described
+from protocol.pack import PACK_ENDING
 
 MAX_SHARDS = 256
 """Several times the largest models' number; each file takes two descriptors and two watches."""
@@ -63,6 +64,8 @@ class ModelFiles:
         self.path = files[0].path
         """The first file; errors that concern none of the others name it."""
         self.metadata = files[0].metadata
+        self.pack = files[0].pack
+        """What its file says of itself if that is a pack."""
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(
             {name: tensor for file in files for name, tensor in file.tensors.items()}
         )
@@ -88,6 +91,14 @@ class ModelFiles:
             raise ModelError(f"{self.path}: tensor {shorten(name)} is missing{whole}")
         return self.tensors[name]
 
+    def check_whole(self, needed: str) -> None:
+        """ModelError, which tells what is `needed` instead, if this is a share: not all of the model is there."""
+        pack = self.pack
+        if pack is not None and pack.share is not None:
+            raise ModelError(
+                f"{self.path}: {pack.share} of the experts of {shorten(pack.source)}, for a worker; {needed}"
+            )
+
     def changed(self) -> str | None:
         """What became of one of the files since it was opened, in a sentence, or None (`MappedFile.changed`)."""
         changes = ((file.file, file.file.changed()) for file in self.files)
@@ -106,7 +117,7 @@ class ModelFiles:
 
 
 def _in_folder(path: Path) -> Path:
-    """The first file of the one model in the folder `path`; any other path as it is."""
+    """The first file of the one model in the folder `path`, or the only pack there; any other path as it is."""
     if not os.path.isdir(path):  # which is False, too, for a path that cannot be
         return path
     try:
@@ -114,7 +125,7 @@ def _in_folder(path: Path) -> Path:
     except OSError as error:
         raise ModelError(f"folder {os.fspath(path)!r} cannot be read: {error.strerror}") from None
     models: dict[str, Path] = {}
-    for file in (path / name for name in names):
+    for file in (path / name for name in [name for name in names if not name.endswith(PACK_ENDING)] or names):
         shard = ShardName.of(file)
         models.setdefault(f"{shard.stem}-*-of-{shard.count:05d}.gguf" if shard else file.name, file)
     if len(models) != 1:

@@ -16,7 +16,7 @@ from rich.text import Text
 from coordinator.cli.wording import harmless
 from coordinator.gpus import Gpu
 from coordinator.inspection import Inspection
-from coordinator.wording import counted
+from coordinator.wording import counted, size
 from protocol.host_memory import HostMemory
 from protocol.rotary import RopeScaling, Rotary
 from protocol.shards import ModelFiles
@@ -38,7 +38,8 @@ def as_text(files: ModelFiles, found: Inspection, memory: HostMemory, gpus: Sequ
         console.print(Text(f"{label:<11}{harmless(text)}"), soft_wrap=True)
     console.print()
     if not found.problems:
-        console.print("It can be run.")
+        is_share = found.pack is not None and found.pack.share is not None
+        console.print("A worker can hold it; no coordinator can run it." if is_share else "It can be run.")
     else:
         console.print("It cannot be run:")
         for problem in _collapsed(found.problems):
@@ -55,6 +56,7 @@ def as_object(files: ModelFiles, found: Inspection, memory: HostMemory, gpus: Se
         "name": found.name,
         "geometry": asdict(found.geometry) if found.geometry else None,
         "tokenizer": found.tokenizer,
+        "pack": asdict(found.pack) if found.pack else None,
         "parts": parts,
         "dense_bytes": found.dense_bytes,
         "expert_bytes": found.expert_bytes,
@@ -66,18 +68,18 @@ def as_object(files: ModelFiles, found: Inspection, memory: HostMemory, gpus: Se
     return json.dumps(whole) + "\n"
 
 
-def size(count: int) -> str:
-    """Bytes in words, in decimal units."""
-    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}" if count < 1000 * scale else f"{count / scale:.0f} {unit}"
-    return counted(count, "byte")
-
-
 def _facts(files: ModelFiles, found: Inspection) -> Iterator[tuple[str, str]]:
     total = sum(file.file.size for file in files.files)
     several = f" and {counted(len(files.files) - 1, 'more file')}" if len(files.files) > 1 else ""
     yield "model", f"{files.path}{several}, {size(total)}"
+    if (made := found.pack) is not None:
+        yield "pack", f"of {made.source}, fingerprint {made.fingerprint}"
+    if made is not None and made.share is not None:
+        experts = counted(made.experts or 0, "expert")
+        yield (
+            "share",
+            f"{made.share} of {made.shares}, for one worker: {experts}, {size(made.bytes)}, and no dense weights",
+        )
     if found.name:
         yield "name", found.name
     yield "kind", found.architecture or "it does not say"
@@ -108,7 +110,7 @@ def _parts(found: Inspection) -> Table:
     for heading in ("tensors", "size", "read for a token"):
         table.add_column(heading, justify="right")
     for part in found.parts:
-        kind = part.type.name if part.runnable else f"{part.type.name} (not supported)"
+        kind = f"{part.type.name}{', packed' if part.packed else ''}{'' if part.runnable else ' (not supported)'}"
         table.add_row(part.name, kind, str(part.tensors), size(part.bytes), _or_unknown(part.token_bytes))
     for name, of_experts in (("coordinator holds", False), ("workers hold", True)):
         parts = [part for part in found.parts if part.of_experts == of_experts]

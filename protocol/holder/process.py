@@ -28,7 +28,7 @@ from protocol.holder.control import Control
 from protocol.holder.holdings import Preparer
 from protocol.holder.membership import Membership
 from protocol.holder.serve import Leave, Orders, Progress, compute
-from protocol.messages import PROTOCOL, Hello
+from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello
 from protocol.model import Model
 from protocol.startup import loaded
 from protocol.wire import Dialled, check_endpoint
@@ -131,6 +131,7 @@ def _hello(options: argparse.Namespace, model: Model, holder: Holder) -> Hello:
         isa=holder.isa,
         threads=holder.threads,
         room=holder.room,
+        able=ALL_EXPERTS if model.there is None else model.there,
     )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 import native
 from protocol.errors import ExpertError
 from protocol.layout import ExpertLayout, LayerExperts
-from protocol.messages import F32, I8, I32
+from protocol.messages import F32, I8, I32, U8
 
 
 def layer_of(layout: ExpertLayout, layer: int) -> LayerExperts:
@@ -28,6 +28,12 @@ def check_ids(layout: ExpertLayout, layer: int, experts: NDArray[np.integer[Any]
     for expert in (int(experts[0]), int(experts[-1])) if len(experts) else ():
         if not 0 <= expert < layout.experts:
             raise ExpertError(layer, expert, f"the model has experts 0 to {layout.experts - 1}")
+
+
+def check_there(there: U8 | None, layer: int, experts: NDArray[np.integer[Any]]) -> None:
+    """ExpertError unless the weights of these experts are `there` (layers, experts), in a share; None: all are."""
+    if there is not None and len(missing := experts[there[layer, experts] == 0]):
+        raise ExpertError(layer, int(missing[0]), "it is not in this share of the model")
 
 
 def rows_of(layout: ExpertLayout, layer: int, codes: I8, scales: F32, values: F32) -> native.Rows:

@@ -12,6 +12,7 @@ from device_engine import device_engine, read_together
 from emulated_device import EmulatedDevice, emulated_device
 from local_engine import local_engine, read
 from moe_models import tiny_model
+from packs import pack_of
 
 from coordinator import cuda_cache
 from coordinator.engine import Chunk, Engine, RowError
@@ -53,6 +54,18 @@ def test_models_with_other_layers(small_model: Callable[[str], Path], name: str)
     model = small_model(name)
     with local_engine(model) as here, local_engine(model, device=emulated_device()) as there:
         same_bits(in_chunks(there, [9, 1], IDS[:10]), read(here, IDS[:10]))
+
+
+@pytest.mark.parametrize("name", ["mixed", "k"])
+def test_packs_are_unpacked_on_the_way_to_the_device(
+    small_model: Callable[[str], Path], tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "open_device", emulated_device)
+    model = small_model(name)
+    pack = pack_of(model, tmp_path / "p.gguf")
+    with local_engine(model) as here, device_engine(pack, share=0.4) as there:
+        (logits,) = read_together(there, [IDS[:12]], chunk=9)
+        same_bits(logits, read(here, IDS[:12]))
 
 
 def test_rows_of_several_sequences_give_what_they_give_alone(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from message_examples import LONGEST_TEXT
 
 from coordinator.hello import MAX_NAME, Terms, mismatches
-from protocol.messages import PROTOCOL, Hello
+from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello
 
 TERMS = Terms(
     session="5e55",
@@ -32,6 +33,7 @@ GOOD = Hello(
     isa="avx2",
     threads=2,
     room=-1,
+    able=ALL_EXPERTS,
 )
 
 
@@ -46,6 +48,7 @@ def test_whoever_holds_experts_of_the_same_model_is_welcome(role: str, room: int
         ({"protocol": PROTOCOL + 1}, [["protocol", str(PROTOCOL + 1), str(PROTOCOL)]]),
         ({"role": "boss"}, [["role", "boss", "worker, peer or client"]]),
         ({"room": -2}, [["room", "-2", "-1 or more"]]),
+        ({"able": np.ones((2, 5), np.uint8)}, [["able", "for (2, 5) layers and experts", "(2, 4), or (0, 0)"]]),
         ({"name": ""}, [["name", "''", f"1 to {MAX_NAME} printable characters"]]),
         ({"name": "a\nb"}, [["name", "'a\\nb'", f"1 to {MAX_NAME} printable characters"]]),
         ({"incarnation": ""}, [["incarnation", "''", f"1 to {MAX_NAME} printable characters"]]),
@@ -77,6 +80,10 @@ def test_all_mismatches_are_named_at_once() -> None:
         "geometry.width",
         "geometry.expert_width",
     ]
+
+
+def test_a_share_is_welcome() -> None:
+    assert mismatches(replace(GOOD, able=np.zeros((2, 4), np.uint8)), TERMS) == []
 
 
 def test_a_client_need_not_have_the_model_but_must_not_have_another() -> None:

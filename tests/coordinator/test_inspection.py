@@ -13,9 +13,10 @@ from gguf_bytes import MOE_TENSORS, RawTensor, moe_bytes
 from split_models import split_model
 
 from coordinator.cli.commands import expertmesh
-from coordinator.cli.inspection_view import as_text, size
+from coordinator.cli.inspection_view import as_text
 from coordinator.gpus import Gpu, _gpu
 from coordinator.inspection import Inspection, inspect
+from coordinator.wording import size
 from protocol.host_memory import HostMemory
 from protocol.quant_types import TensorType
 from protocol.shards import ModelFiles

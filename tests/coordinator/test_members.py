@@ -19,9 +19,11 @@ from coordinator.placement import own_share
 from coordinator.plan import DEVICE, LOCAL
 from protocol.holder.membership import HELLO_AGAIN_S
 from protocol.messages import (
+    ALL_EXPERTS,
     MAX_BEAT_S,
     MIN_BEAT_S,
     PROTOCOL,
+    U8,
     Assign,
     AssignFailed,
     AssignProgress,
@@ -68,6 +70,7 @@ def hello(name: str, incarnation: str = "a", **change: Any) -> Hello:
         "isa": "scalar",
         "threads": 1,
         "room": -1,
+        "able": ALL_EXPERTS,
     }
     return Hello(**(facts | change))
 
@@ -95,10 +98,12 @@ def members(expected: int = 0, beat_s: float = TERMS.beat_s) -> Members:
     )
 
 
-def join(mesh: Members, name: str, incarnation: str = "a", peer: bytes | None = None) -> tuple[Member, Instructions]:
+def join(
+    mesh: Members, name: str, incarnation: str = "a", peer: bytes | None = None, **change: Any
+) -> tuple[Member, Instructions]:
     """Hello, Welcome and OpenWork of one worker."""
     control = peer or f"{name}-{incarnation}-control".encode()
-    (welcome,) = told(mesh.hello(control, hello(name, incarnation)), Welcome, control)
+    (welcome,) = told(mesh.hello(control, hello(name, incarnation, **change)), Welcome, control)
     assert welcome.session == TERMS.session
     assert welcome.work == TERMS.work
     done = mesh.open_work(control.replace(b"control", b"work"), OpenWork(token=welcome.token))
@@ -295,6 +300,23 @@ def test_a_lost_workers_experts_are_local_at_once_and_then_the_others() -> None:
     assert told(done, Assign, second.control)[0].held.all()
     make_ready(mesh)
     assert (mesh.active.owner == second.serial).all()
+
+
+def test_a_lost_share_goes_to_those_who_have_it_and_else_to_the_local_bank() -> None:
+    first_half = np.array([[1, 1, 1, 1, 0, 0, 0, 0]] * 3, np.uint8)
+    ables = {"a": first_half, "b": 1 - first_half, "c": first_half}
+    mesh = members(expected=3)
+    joined = {name: join(mesh, name, able=able)[0] for name, able in ables.items()}
+    make_ready(mesh)
+    assert [int(mesh.active.held(member.serial).sum()) for member in joined.values()] == [6, 12, 6]
+    done = mesh.unroutable(joined["a"].control)
+    (for_b,), (for_c,) = (told(done, Assign, joined[name].control) for name in "bc")
+    np.testing.assert_array_equal(for_b.held, 1 - first_half)
+    np.testing.assert_array_equal(for_c.held, first_half)
+    make_ready(mesh)
+    mesh.unroutable(joined["b"].control)
+    assert mesh.target is None  # nobody has more to make ready
+    np.testing.assert_array_equal(mesh.active.owner == LOCAL, first_half == 0)
 
 
 def test_losing_the_last_worker_leaves_everything_to_the_local_bank() -> None:
@@ -539,13 +561,15 @@ class Mesh(RuleBasedStateMachine):
     """Workers that join, report, fall silent, die, return and lie, in any order; time passes now and then."""
 
     NAMES = "abc"
+    SHARES = (ALL_EXPERTS, *np.random.default_rng(1).integers(0, 2, (3, 3, 8)).astype(np.uint8))
+    """What workers have: everything, or a share."""
 
     def __init__(self) -> None:
         super().__init__()
         self.mesh = members(expected=2)
         self.now = 0.0
         self.life = itertools.count()
-        self.processes: dict[bytes, tuple[str, str]] = {}  # control peer: name, incarnation
+        self.processes: dict[bytes, Hello] = {}  # by control peer
         self.tokens: dict[bytes, str] = {}
         self.assigned: dict[bytes, Assign] = {}
         self.versions: list[int] = []
@@ -565,12 +589,12 @@ class Mesh(RuleBasedStateMachine):
                 case Assign() as assign:
                     self.assigned[one.peer] = assign
 
-    @rule(name=st.sampled_from(NAMES))
-    def start(self, name: str) -> None:
+    @rule(name=st.sampled_from(NAMES), able=st.sampled_from(SHARES))
+    def start(self, name: str, able: U8) -> None:
         life = str(next(self.life))
         peer = f"{name}-{life}".encode()
-        self.processes[peer] = (name, life)
-        self.follow(self.mesh.hello(peer, hello(name, life)))
+        self.processes[peer] = hello(name, life, able=able)
+        self.follow(self.mesh.hello(peer, self.processes[peer]))
 
     @precondition(lambda self: self.processes)
     @rule(data=st.data())
@@ -581,7 +605,7 @@ class Mesh(RuleBasedStateMachine):
     @rule(data=st.data())
     def say_hello_again(self, data: st.DataObject) -> None:
         peer = data.draw(st.sampled_from(sorted(self.processes)))
-        self.follow(self.mesh.hello(peer, hello(*self.processes[peer])))
+        self.follow(self.mesh.hello(peer, self.processes[peer]))
 
     @precondition(lambda self: self.tokens)
     @rule(data=st.data())
@@ -647,7 +671,18 @@ class Mesh(RuleBasedStateMachine):
         latest = self.mesh.active if self.mesh.target is None else self.mesh.target
         if self.mesh._started:
             assert set(latest.members) == able
-            assert (latest.owner == LOCAL).any() == (not able)
+            hellos = [self.mesh.get(serial).hello for serial in able]
+            somebodys = np.zeros((3, 8), np.bool_)
+            for one in hellos:
+                somebodys |= one.able.astype(np.bool_) if one.able.size else True
+            np.testing.assert_array_equal(latest.owner == LOCAL, ~somebodys)
+
+    @invariant()
+    def nobody_is_given_what_it_has_not(self) -> None:
+        for placement in filter(None, (self.mesh.active, self.mesh.target)):
+            for member in self.mesh:
+                if member.hello.able.size:
+                    assert not (placement.held(member.serial) > member.hello.able).any()
 
     @invariant()
     def connections_lead_to_their_members(self) -> None:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.placement import Holder, Placement, own_share, place
+from coordinator.placement import Holder, Placement, own_share, place, share_of
 from coordinator.plan import DEVICE, LOCAL
 from protocol.messages import U8
+from protocol.pack import Share
 from protocol.stock import Stock
 
 MEMBERS = st.lists(st.integers(0, 1000), min_size=1, max_size=9, unique=True)
@@ -27,7 +28,19 @@ def stocks(draw: st.DrawFn) -> Stock:
 @st.composite
 def some_holders(draw: st.DrawFn, stock: Stock) -> list[Holder]:
     rooms = st.one_of(st.just(-1), st.integers(0, stock.bytes + 10))
-    return [Holder(serial=serial, room=draw(rooms)) for serial in draw(st.lists(st.integers(0, 99), unique=True))]
+    serials = draw(st.lists(st.integers(0, 99), unique=True, max_size=6))
+    return [Holder(serial=serial, room=draw(rooms), able=draw(some_able(stock))) for serial in serials]
+
+
+def some_able(stock: Stock) -> st.SearchStrategy[U8 | None]:
+    """The weights that a member has: all, or those of a share."""
+    shape = len(stock.slot_bytes), stock.experts
+    return st.one_of(st.none(), st.integers(0, 2**32).map(lambda seed: a_share(seed, shape)))
+
+
+def a_share(seed: int, shape: tuple[int, ...]) -> U8:
+    rng = np.random.default_rng(seed)
+    return (rng.random(shape) < rng.random()).astype(np.uint8)
 
 
 def workers(serials: Sequence[int]) -> list[Holder]:
@@ -91,12 +104,12 @@ def test_all_is_placed_once_and_nobody_gets_more_than_there_is_room_for(data: st
         assert (placement.owner[layer] == LOCAL).all()
     for holder in holders:
         assert holder.room < 0 or used(placement, stock, holder.serial) <= holder.room
-    left = placement.owner[list(stock.layers)] == LOCAL
-    if any(holder.room < 0 for holder in holders):
-        assert not left.any()
-    elif left.any():  # then only because it fits nowhere
-        smallest = min(stock.slot_bytes[layer] for layer, row in zip(stock.layers, left, strict=True) if row.any())
-        assert all(holder.room - used(placement, stock, holder.serial) < smallest for holder in holders)
+        assert holder.able is None or not (placement.held(holder.serial) > holder.able).any()
+    for layer in stock.layers:
+        for expert in np.flatnonzero(placement.owner[layer] == LOCAL):  # then only because nobody can hold it
+            for holder in holders:
+                room = np.inf if holder.room < 0 else holder.room - used(placement, stock, holder.serial)
+                assert room < stock.slot_bytes[layer] or not holder.can_hold(layer, expert)
 
 
 @given(st.data())
@@ -134,6 +147,45 @@ def test_what_fits_nowhere_is_local() -> None:
     placement = place(1, stock, own_share(stock, 8), [Holder(serial=7, room=9), Holder(serial=8, room=0)])
     assert placement.owner.tolist() == [[LOCAL, LOCAL], [DEVICE, DEVICE], [7, LOCAL]]
     assert placement.members == (7, 8)
+
+
+# --- shares of the model's file -------------------------------------------------------------------------------------
+
+
+@given(stocks(), st.integers(1, 9))
+def test_shares_of_all_numbers_have_every_expert_once_and_are_what_workers_get(stock: Stock, count: int) -> None:
+    shares = [share_of(stock, Share(number=number, count=count)) for number in range(1, count + 1)]
+    of_layers = np.zeros(len(stock.slot_bytes), np.uint8)
+    of_layers[list(stock.layers)] = 1
+    np.testing.assert_array_equal(sum(shares), np.repeat(of_layers[:, None], stock.experts, axis=1))
+    whole = place(1, stock, none_of(stock), workers(range(count)))
+    holders = [Holder(serial=serial, room=-1, able=share) for serial, share in enumerate(shares)]
+    for order in (holders, holders[::-1]):
+        placement = place(1, stock, none_of(stock), order)
+        np.testing.assert_array_equal(placement.owner, whole.owner)
+
+
+def test_who_has_everything_takes_what_is_in_no_share_and_helps_with_the_rest() -> None:
+    stock = stock_of(2, 6)
+    first = np.array([[1, 1, 1, 1, 0, 0]] * 2, np.uint8)
+    placement = place(1, stock, none_of(stock), [Holder(serial=7, room=-1, able=first), Holder(serial=8, room=-1)])
+    assert [int((row == 7).sum()) for row in placement.owner] == [3, 3]
+    assert (placement.owner[:, 4:] == 8).all()
+
+
+def test_peers_with_shares_get_as_many_as_those_who_have_everything() -> None:
+    stock = stock_of(2, 8)
+    share = share_of(stock, Share(number=1, count=2))
+    holders = [Holder(serial=3, room=100), Holder(serial=4, room=100, able=share)]
+    placement = place(1, stock, none_of(stock), holders)
+    assert [int((row == 4).sum()) for row in placement.owner] == [4, 4]
+
+
+def test_what_nobody_can_hold_is_local_though_there_is_room() -> None:
+    stock = stock_of(1, 4)
+    able = np.array([[1, 0, 1, 0]], np.uint8)
+    peer, worker = Holder(serial=1, room=1, able=able), Holder(serial=2, room=-1, able=able)
+    assert place(1, stock, none_of(stock), [peer, worker]).owner.tolist() == [[1, LOCAL, 2, LOCAL]]
 
 
 # --- changes --------------------------------------------------------------------------------------------------------

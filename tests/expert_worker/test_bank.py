@@ -11,12 +11,14 @@ import pytest
 import twin_kernels as twin
 from moe_models import tiny_model, write_model
 from open_bank import activations, open_bank
+from packs import pack_of
 
 import native
 from expert_worker.bank import ExpertBank
 from protocol.errors import ExpertError
 from protocol.gguf import GgufFile
 from protocol.messages import F32, I64
+from protocol.pack import Share
 
 NO_CODES, NO_FLOATS = np.empty((0, 0), np.int8), np.empty((0, 0), np.float32)
 SMALL = {"layers": 2, "experts": 4, "experts_used": 2, "embd": 64, "ff_exp": 32, "vocab": 300, "heads": 2}
@@ -67,6 +69,28 @@ def test_experts_are_computed_from_the_bytes_of_the_file(tmp_path: Path, types: 
             expected.append(np.float32(0.5) * rows)
         np.testing.assert_array_equal(singles.view(np.uint32), np.concatenate(expected).view(np.uint32))
         np.testing.assert_array_equal(sums, sum(twin.to_fixed(rows) for rows in expected))
+
+
+@pytest.mark.parametrize("types", [("Q8_0",) * 3, ("Q4_0", "Q5_1", "Q4_1"), ("F16", "Q8_0", "Q5_0")])
+def test_experts_of_a_pack_are_those_of_the_model(tmp_path: Path, types: tuple[str, str, str]) -> None:
+    gate, up, down = types
+    path = write_model(tmp_path / "m.gguf", gate_type=gate, up_type=up, down_type=down, **SMALL)
+    x = activations(3, 64)
+    with open_bank(path) as bank, open_bank(pack_of(path, tmp_path / "p.gguf")) as packed:
+        for found, expected in zip(run(packed, 1, x, [0, 3]), run(bank, 1, x, [0, 3]), strict=True):
+            np.testing.assert_array_equal(found.view(np.uint8), expected.view(np.uint8))
+
+
+def test_experts_that_a_share_has_not_are_never_made_ready(model: Path, tmp_path: Path) -> None:
+    there = np.array([[1, 0, 1, 0], [0, 0, 0, 1]], np.uint8)
+    share = pack_of(model, tmp_path / "s.gguf", Share(number=1, count=2), there)
+    x = activations(2, 64)
+    with open_bank(share) as bank, open_bank(model) as whole:
+        bank.prepare(0, np.array([0, 2]))
+        bank.prepare(1, np.array([3]))
+        np.testing.assert_array_equal(run(bank, 0, x, [0, 2])[1], run(whole, 0, x, [0, 2])[1])
+        with pytest.raises(ExpertError, match="layer 1, expert 2: it is not in this share of the model"):
+            bank.prepare(1, np.array([2, 3]))
 
 
 @pytest.mark.parametrize("quantised", [True, False])

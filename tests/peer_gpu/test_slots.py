@@ -15,6 +15,7 @@ from emulated_device import EmulatedDevice
 from message_examples import run_experts
 from moe_models import write_model
 from open_bank import activations, open_bank
+from packs import pack_of
 
 import native
 from native import cuda
@@ -25,6 +26,7 @@ from protocol.errors import ConfigError, ExpertError, RoomError
 from protocol.holder.answer import answer
 from protocol.messages import U8, RunExperts, Sums, WorkFailed
 from protocol.model import Model
+from protocol.pack import Share
 
 SMALL = {"layers": 2, "experts": 4, "experts_used": 2, "embd": 64, "ff_exp": 32, "vocab": 300, "heads": 2}
 SHAPE = (2, 4)
@@ -121,6 +123,25 @@ def test_an_answer_from_slots_is_that_of_a_bank(
             np.testing.assert_array_equal(found.single.view(np.uint32), expected.single.view(np.uint32))
             np.testing.assert_array_equal(found.sum48, expected.sum48)
             np.testing.assert_array_equal(found.sum64, expected.sum64)
+
+
+@pytest.mark.parametrize("types", [("Q8_0",) * 3, ("Q4_0", "Q5_1", "Q4_1")])
+def test_packed_experts_are_unpacked_on_the_way(
+    tmp_path: Path, device: EmulatedDevice, types: tuple[str, str, str]
+) -> None:
+    gate, up, down = types
+    path = write_model(tmp_path / "m.gguf", gate_type=gate, up_type=up, down_type=down, **SMALL)
+    share = pack_of(path, tmp_path / "s.gguf", Share(number=1, count=2), held((0, 1), (0, 2), (1, 1), (1, 3)))
+    with Model.open(share) as model, ExpertSlots(device, model, GIB) as slots, open_bank(path) as bank:
+        slots.prepare(1, [1, 3])
+        with pytest.raises(ExpertError, match="layer 1, expert 0: it is not in this share of the model"):
+            slots.prepare(1, [0, 1])
+        message = work(2, 1, [(1, 0), (3, 0), (3, 1)])
+        found, expected = answer(message, SlotRunner(device, slots), ALL), answer(message, bank, ALL)
+        assert isinstance(found, Sums), found
+        assert isinstance(expected, Sums), expected
+        np.testing.assert_array_equal(found.single.view(np.uint32), expected.single.view(np.uint32))
+        np.testing.assert_array_equal(found.sum48, expected.sum48)
 
 
 @pytest.mark.parametrize(

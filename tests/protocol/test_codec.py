@@ -305,3 +305,8 @@ def test_a_refusal_has_reasons(mismatches: list[list[str]]) -> None:
 def test_a_welcome_is_one_that_can_be_kept(changes: dict[str, Any]) -> None:
     with pytest.raises(ProtocolError):
         welcome(**changes)
+
+
+def test_a_worker_has_an_expert_or_not() -> None:
+    with pytest.raises(ProtocolError, match="able must be 0 or 1 everywhere, found 2"):
+        hello(able=np.array([[0, 2]], np.uint8))

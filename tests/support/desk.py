@@ -19,7 +19,7 @@ from coordinator.hello import Terms
 from coordinator.members import Members
 from coordinator.service import Service
 from expert_worker.bank import ExpertBank
-from protocol.messages import MAX_ROWS, PROTOCOL, Finished, Hello, Message, Submit, Token, Welcome
+from protocol.messages import ALL_EXPERTS, MAX_ROWS, PROTOCOL, Finished, Hello, Message, Submit, Token, Welcome
 from protocol.model import Model
 from protocol.stock import Stock
 
@@ -89,6 +89,7 @@ def _hello() -> Hello:
         isa="",
         threads=0,
         room=0,
+        able=ALL_EXPERTS,
     )
 
 

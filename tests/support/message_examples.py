@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from protocol.fields import MAX_ITEMS, MAX_TEXT_BYTES, TABLES
 from protocol.messages import (
+    ALL_EXPERTS,
     F32,
     MAX_BEAT_S,
     MAX_ENTRIES_PER_ROW,
@@ -60,6 +61,7 @@ def hello(**changes: Any) -> Hello:
         isa="scalar",
         threads=1,
         room=-1,
+        able=ALL_EXPERTS,
     )
     return replace(made, **changes)
 
@@ -197,6 +199,7 @@ def largest(frame_bytes: int) -> list[Message]:
         | {"sum64": np.full((MAX_ROWS, frame_bytes // 8 // MAX_ROWS), most)},
         Submit: {"prompt_ids": np.full(frame_bytes // 4, 2**31 - 1, np.int32)},
         Assign: {"held": np.ones((1024, frame_bytes // 1024), np.uint8)},
+        Hello: {"able": np.ones((1024, frame_bytes // 1024), np.uint8)},
     }
     made = []
     for example in {type(one): one for one in examples()}.values():
@@ -289,7 +292,13 @@ def _any_message(cls: type[Any]) -> st.SearchStrategy[Message]:
         ),
         AssignProgress: st.builds(lambda done: AssignProgress(placement=1, done=done, total=9), st.integers(0, 9)),
         Welcome: st.builds(welcome, session=TEXTS, work=TEXTS, beat_s=st.floats(MIN_BEAT_S, MAX_BEAT_S)),
-        Hello: st.builds(hello, name=TEXTS, pid=INTEGERS, geometry=_BY_ANNOTATION["dict[str, int]"]),
+        Hello: st.builds(
+            lambda size, **others: hello(able=np.eye(size, dtype=np.uint8), **others),
+            st.integers(0, 9),
+            name=TEXTS,
+            pid=INTEGERS,
+            geometry=_BY_ANNOTATION["dict[str, int]"],
+        ),
     }
     if cls in special:
         return special[cls]

@@ -25,6 +25,7 @@ from coordinator.sums import LayerSums
 from protocol.codec import encode
 from protocol.errors import ExpertError
 from protocol.messages import (
+    ALL_EXPERTS,
     F32,
     I32,
     I64,
@@ -272,6 +273,7 @@ class Worker:
             isa="scalar",
             threads=1,
             room=self.room,
+            able=ALL_EXPERTS,
         )
         self.say_control(hello)
 
