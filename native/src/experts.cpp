@@ -55,6 +55,21 @@ std::vector<Group> group(const In<int32_t, 1> &expert) {
     return groups;
 }
 
+// What the entries of each group bring; copying them is a task of its own if any group has several.
+std::vector<Inputs> inputs_of(Pool &pool, const std::vector<Group> &groups, const std::vector<Act> &acts, int columns,
+                              bool tiled) {
+    std::vector<Inputs> inputs(groups.size());
+    auto set = [&](int i) {
+        const Group &g = groups[i];
+        inputs[i] = Inputs(&acts[g.from], g.to - g.from, columns, tiled);
+    };
+    if (tiled && acts.size() > groups.size())
+        pool.run((int)groups.size(), set);
+    else
+        for (size_t i = 0; i < groups.size(); i++) set((int)i);
+    return inputs;
+}
+
 void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weights &down, Rows &rows,
                  In<int32_t, 1> entry_expert, In<int32_t, 1> entry_row, In<float, 1> entry_weight,
                  In<int32_t, 1> entry_slot, Out<float, 2> singles, Out<int64_t, 2> sums) {
@@ -69,8 +84,9 @@ void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weigh
     if (n == 0) return;
     const int hidden = gate.rows, width = down.rows;
     std::vector<Group> groups = group(entry_expert);
-    std::vector<Act> input;
-    for (long i = 0; i < n; i++) input.push_back(rows.act(entry_row(i)));
+    std::vector<Act> acts;
+    for (long i = 0; i < n; i++) acts.push_back(rows.act(entry_row(i)));
+    std::vector<Inputs> inputs = inputs_of(pool, groups, acts, gate.columns, gate.packed || up.packed);
 
     // Gate and up of every expert, in chunks of rows; an entry's two dots meet in the same task.
     std::vector<float> middle((size_t)n * hidden);
@@ -78,12 +94,13 @@ void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weigh
     Chunks chunks(hidden, pool.threads(), (int)groups.size());
     pool.run((int)groups.size() * chunks.count, [&](int task) {
         const Group &g = groups[task / chunks.count];
+        const Inputs &input = inputs[task / chunks.count];
         int from = chunks.from(task % chunks.count), to = chunks.to(task % chunks.count);
         float *gates = &middle[(size_t)g.from * hidden], *ups = &up_out[(size_t)g.from * hidden];
-        dot_rows(
-            gate, g.expert, from, to, &input[g.from], g.to - g.from,
-            [&](long a, int r, const float *v, int count) { std::copy(v, v + count, gates + (size_t)a * hidden + r); });
-        dot_rows(up, g.expert, from, to, &input[g.from], g.to - g.from, [&](long a, int r, const float *v, int count) {
+        dot_rows(gate, g.expert, from, to, input, [&](long a, int r, const float *v, int count) {
+            std::copy(v, v + count, gates + (size_t)a * hidden + r);
+        });
+        dot_rows(up, g.expert, from, to, input, [&](long a, int r, const float *v, int count) {
             std::copy(v, v + count, ups + (size_t)a * hidden + r);
         });
         for (long a = 0; a < g.to - g.from; a++) {
@@ -100,8 +117,8 @@ void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weigh
             throw EntryRange{bad.row};
         }
     }
-    std::vector<Act> act;
-    for (long i = 0; i < n; i++) act.push_back(between.act(i));
+    for (long i = 0; i < n; i++) acts[i] = between.act(i);
+    inputs = inputs_of(pool, groups, acts, down.columns, down.packed);
 
     // Down rows in chunks; a task walks all experts of its chunk, so no two tasks touch the same output column.
     LowestBad bad;
@@ -109,9 +126,9 @@ void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weigh
     float *single = singles.data();
     int64_t *sum = sums.data();
     pool.run(columns.count, [&](int task) {
-        for (const Group &g : groups)
-            dot_rows(down, g.expert, columns.from(task), columns.to(task), &act[g.from], g.to - g.from,
-                     [&](long a, int r, const float *v, int count) {
+        for (size_t i = 0; i < groups.size(); i++)
+            dot_rows(down, groups[i].expert, columns.from(task), columns.to(task), inputs[i],
+                     [&, g = groups[i]](long a, int r, const float *v, int count) {
                          long entry = g.from + a;
                          int32_t slot = entry_slot(entry);
                          float weighted[PACKED_ROWS], *to = slot >= 0 ? &single[(size_t)slot * width + r] : weighted;

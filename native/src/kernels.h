@@ -37,8 +37,18 @@ constexpr int PACKED_ROWS = 16, PACKED_ACTS = 32; // the same for packed weights
 using TileFn = void (*)(const uint8_t *w, size_t stride, int rows, int columns, const Act *acts, int n_acts,
                         float *out);
 
-// out[a * PACKED_ROWS + r] = dot of row r of a group (packed_layout.h) with activation a; acts <= PACKED_ACTS.
-using PackedTileFn = void (*)(const uint8_t *group, int columns, const Act *acts, int n_acts, float *out);
+// Activation rows as packed tiles read them: sub-block by sub-block, and of each the rows. One row is such a tile as it
+// is; sub-block s of row a is the one numbered s * n + a.
+struct ActTile {
+    int n;                 // PACKED_ACTS at most
+    const int8_t *codes;   // (columns / 32, n, 32)
+    const float *scales;   // (columns / 32, n)
+    const int16_t *sums16; // (columns / 32, n, 2)
+    const float *sums;     // (columns / 32, n)
+};
+
+// out[a * PACKED_ROWS + r] = dot of row r of a group (packed_layout.h) with activation a.
+using PackedTileFn = void (*)(const uint8_t *group, int columns, const ActTile &acts, float *out);
 
 // For each quantised type.
 template <class Fn> struct OfTypes {

@@ -20,12 +20,13 @@ void matmul(Pool &pool, const Weights &w, long matrix, Rows &rows, Out<float, 2>
         expect(rows.has_values(), "rows: fp32 values expected for weights that are not quantised");
     std::vector<Act> acts;
     for (long r = 0; r < rows.count(); r++) acts.push_back(rows.act(r));
+    Inputs inputs(acts.data(), rows.count(), w.columns, w.packed);
     Chunks chunks(w.rows, pool.threads());
     float *to = out.data();
     pool.run(chunks.count, [&](int c) {
-        dot_rows(
-            w, matrix, chunks.from(c), chunks.to(c), acts.data(), rows.count(),
-            [&](long a, int r, const float *v, int count) { std::copy(v, v + count, to + (size_t)a * w.rows + r); });
+        dot_rows(w, matrix, chunks.from(c), chunks.to(c), inputs, [&](long a, int r, const float *v, int count) {
+            std::copy(v, v + count, to + (size_t)a * w.rows + r);
+        });
     });
 }
 

@@ -1,31 +1,41 @@
 // Dots of weight rows with activation rows, in tiles.
 #pragma once
 
+#include <algorithm>
+
+#include "inputs.h"
 #include "weights.h"
 
-// store(a, from, values, count) for every activation a < n and for runs of weight rows that make up [from, to) of one
+// store(a, from, values, count) for every activation a and for runs of weight rows that make up [from, to) of one
 // matrix, of which `from` begins a tile; each weight row is read once for as many activations as a tile takes, while it
 // is still in cache.
 template <class Store>
-void dot_rows(const Weights &w, long matrix, int from, int to, const Act *acts, long n, Store store) {
+void dot_rows(const Weights &w, long matrix, int from, int to, const Inputs &inputs, Store store) {
     int r = from;
     if (w.packed) {
+        constexpr int TOGETHER = 8 * PACKED_ROWS; // weight rows that stay in cache for all activations
         PackedTileFn tile = packed_tile_of(w.type);
         alignas(64) float out[PACKED_ACTS * PACKED_ROWS];
-        for (; r < to && w.in_groups(r); r += PACKED_ROWS)
-            for (long a = 0; a < n; a += PACKED_ACTS) {
-                int count = n - a < PACKED_ACTS ? (int)(n - a) : PACKED_ACTS;
-                tile(w.row(matrix, r), w.columns, acts + a, count, out);
-                for (int i = 0; i < count; i++) store(a + i, r, out + i * PACKED_ROWS, PACKED_ROWS);
+        int in_groups = std::min(to, w.rows / PACKED_ROWS * PACKED_ROWS);
+        for (; r < in_groups; r += TOGETHER) {
+            long first = 0;
+            for (const ActTile &acts : inputs.tiles()) {
+                for (int g = r; g < std::min(r + TOGETHER, in_groups); g += PACKED_ROWS) {
+                    tile(w.row(matrix, g), w.columns, acts, out);
+                    for (int a = 0; a < acts.n; a++) store(first + a, g, out + a * PACKED_ROWS, PACKED_ROWS);
+                }
+                first += acts.n;
             }
+        }
+        r = std::max(from, in_groups);
     }
     TileFn tile = tile_of(w.type);
     float out[TILE_ACTS * TILE_ROWS];
     for (; r < to; r += TILE_ROWS) {
-        int rows = to - r < TILE_ROWS ? to - r : TILE_ROWS;
-        for (long a = 0; a < n; a += TILE_ACTS) {
-            int count = n - a < TILE_ACTS ? (int)(n - a) : TILE_ACTS;
-            tile(w.row(matrix, r), w.stride, rows, w.columns, acts + a, count, out);
+        int rows = std::min(to - r, TILE_ROWS);
+        for (long a = 0; a < inputs.count(); a += TILE_ACTS) {
+            int count = (int)std::min<long>(inputs.count() - a, TILE_ACTS);
+            tile(w.row(matrix, r), w.stride, rows, w.columns, inputs.rows() + a, count, out);
             for (int i = 0; i < count; i++) store(a + i, r, out + i * TILE_ROWS, rows);
         }
     }

@@ -198,55 +198,63 @@ template <> struct Packed<blocks::Q6_K> {
 
 // --- the tile -----------------------------------------------------------------------------------------------------
 
-// Asked for so far before they are needed, for the second-level cache: what the processor fetches ahead by itself stops
-// at each page, and lines fetched straight into the first level push out others (docs/results.md).
-constexpr int AHEAD = 8192;
+// Memory is asked for so far ahead of its use, line by line between the arithmetic: all lines of a block at once would
+// fill the buffers that wait for memory, and the arithmetic would wait for them (docs/results.md).
+constexpr int AHEAD = 4096;
 
-EM_INLINE void prefetch_block(const uint8_t *from, int bytes) {
-    for (int at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 1);
-}
+struct Ahead {
+    const uint8_t *next, *end;
+    EM_INLINE Ahead of(const uint8_t *group) { return {group + AHEAD, group + AHEAD}; }
+    inline void advance(int bytes) {
+        for (end += bytes; next < end; next += 64) __builtin_prefetch(next, 0, 1);
+    }
+};
 
-// For one activation (known to the compiler) or `n`.
+// For one activation (known to the compiler) or several.
 template <class Stored, bool ONE>
-EM_INLINE void packed_acts(const uint8_t *group, int columns, const Act *acts, int n, float *out) {
+EM_INLINE void packed_acts(const uint8_t *group, int columns, const ActTile &acts, float *out) {
     using Type = Packed<Stored>;
     constexpr int PARTS = GROUP / WIDE, MOST = ONE ? 1 : PACKED_ACTS;
-    Lanes total[PARTS][MOST], sum[MOST];
     constexpr int BLOCK_BYTES = GROUP * Stored::BYTES * exact::BLOCK / Stored::COLUMNS;
-    const int count = ONE ? 1 : n;
+    const int n = ONE ? 1 : acts.n;
+    Lanes total[PARTS][MOST], sum[PARTS][MOST];
+    Ahead ahead = Ahead::of(group);
     for (int h = 0; h < PARTS; h++)
-        for (int a = 0; a < count; a++) total[h][a] = all(0.0f);
+        for (int a = 0; a < n; a++) total[h][a] = all(0.0f);
     for (int start = 0; start < columns; start += exact::BLOCK) {
         const int left_over = columns - start,
                   subs = (left_over < exact::BLOCK ? left_over : exact::BLOCK) / exact::SUB;
-        prefetch_block(group + AHEAD, BLOCK_BYTES);
+        typename Type::Head head[PARTS];
         for (int h = 0; h < PARTS; h++) {
-            typename Type::Head head;
-            Type::head(group, subs, h, head);
-            for (int a = 0; a < count; a++) sum[a] = all(0.0f);
-            EM_ROLLED for (int j = 0; j < subs; j++) { // or else the codes of two would not fit into the registers
-                const int s = start / exact::SUB + j;
+            Type::head(group, subs, h, head[h]);
+            for (int a = 0; a < n; a++) sum[h][a] = all(0.0f);
+        }
+        EM_ROLLED for (int j = 0; j < subs; j++) { // or else the codes of two would not fit into the registers
+            ahead.advance(BLOCK_BYTES / 8);
+            const size_t first = (size_t)(start / exact::SUB + j) * n;
+            for (int h = 0; h < PARTS; h++) {
                 Codes code[8];
                 Type::codes(group, j, h, code);
-                for (int a = 0; a < count; a++) {
-                    const Act &act = acts[a];
-                    Sub x{act.codes + exact::SUB * s, dword_at(act.sums16 + 2 * s), act.sums[s]};
-                    sum[a] = fused(all(act.scales[s]), Type::part(head, j, code, x), sum[a]);
+                for (int a = 0; a < n; a++) {
+                    const size_t at = first + a;
+                    Sub x{acts.codes + exact::SUB * at, dword_at(acts.sums16 + 2 * at), acts.sums[at]};
+                    sum[h][a] = fused(all(acts.scales[at]), Type::part(head[h], j, code, x), sum[h][a]);
                 }
             }
-            for (int a = 0; a < count; a++) total[h][a] = plus(total[h][a], sum[a]);
         }
+        for (int h = 0; h < PARTS; h++)
+            for (int a = 0; a < n; a++) total[h][a] = plus(total[h][a], sum[h][a]);
         group += BLOCK_BYTES;
     }
-    for (int a = 0; a < count; a++)
+    for (int a = 0; a < n; a++)
         for (int h = 0; h < PARTS; h++) store(out + a * GROUP + h * WIDE, total[h][a]);
 }
 
-template <class Stored> void packed_tile(const uint8_t *group, int columns, const Act *acts, int n, float *out) {
-    if (n == 1)
-        packed_acts<Stored, true>(group, columns, acts, n, out);
+template <class Stored> void packed_tile(const uint8_t *group, int columns, const ActTile &acts, float *out) {
+    if (acts.n == 1)
+        packed_acts<Stored, true>(group, columns, acts, out);
     else
-        packed_acts<Stored, false>(group, columns, acts, n, out);
+        packed_acts<Stored, false>(group, columns, acts, out);
 }
 
 constexpr OfTypes<PackedTileFn> packed_tiles() {

@@ -51,12 +51,14 @@ EM_INLINE void prefetch_lines(const uint8_t *from, size_t bytes) {
 
 template <class Type> constexpr int WHOLE_BYTES = exact::BLOCK / Type::Stored::COLUMNS * Type::Stored::BYTES;
 
-// Adds one block of eight rows, of `subs` sub-blocks, to `total`.
+// Adds one block of eight rows, of `subs` sub-blocks, to `total`; what is needed a tile later lies at `next`.
 template <class Type, int ACTS>
 EM_INLINE void add_block(const uint8_t *w, size_t stride, int rows, int subs, int start, const Act *acts,
-                         __m256 total[ACTS]) {
+                         __m256 total[ACTS], const uint8_t *next) {
+    const size_t bytes = (size_t)subs * exact::SUB / Type::Stored::COLUMNS * Type::Stored::BYTES;
     __m256 sub[ACTS][TILE_ROWS]; // [activation][weight row], lanes are sub-blocks
     for (int r = 0; r < TILE_ROWS; r++) {
+        prefetch_lines(next + r * bytes, bytes); // between the arithmetic, not all at once: see packed_tiles.h
         Type block = Type::load(w + (size_t)(r < rows ? r : rows - 1) * stride, subs);
         for (int a = 0; a < ACTS; a++) sub[a][r] = Type::dot(block, acts[a].codes + start, acts[a].sums16 + start / 16);
     }
@@ -77,14 +79,12 @@ void tile_of_acts(const uint8_t *w, size_t stride, int rows, int columns, const 
     for (int a = 0; a < ACTS; a++) total[a] = _mm256_setzero_ps();
     int start = 0;
     for (; start + exact::BLOCK <= columns; start += exact::BLOCK) {
-        prefetch_lines(next, TILE_ROWS * WHOLE_BYTES<Type>);
-        add_block<Type, ACTS>(w, stride, rows, exact::BLOCK / exact::SUB, start, acts, total);
+        add_block<Type, ACTS>(w, stride, rows, exact::BLOCK / exact::SUB, start, acts, total, next);
         next += TILE_ROWS * WHOLE_BYTES<Type>;
         w += WHOLE_BYTES<Type>;
     }
     if (int subs = (columns - start) / exact::SUB; Type::Stored::COLUMNS == exact::SUB && subs > 0) {
-        prefetch_lines(next, (size_t)TILE_ROWS * subs * Type::Stored::BYTES);
-        add_block<Type, ACTS>(w, stride, rows, subs, start, acts, total);
+        add_block<Type, ACTS>(w, stride, rows, subs, start, acts, total, next);
     }
     for (int a = 0; a < ACTS; a++) _mm256_storeu_ps(out + a * TILE_ROWS, total[a]);
 }

@@ -100,7 +100,8 @@ template <class Type> void packed_tile(const char *name, PackedTileFn function, 
             Activations activations(PACKED_ACTS, columns, extreme);
             for (int n : {1, 3, PACKED_ACTS}) {
                 std::vector<float> out(n * PACKED_ROWS);
-                function(w.data(), columns, activations.acts().data(), n, out.data());
+                Inputs inputs(activations.acts().data(), n, columns, true);
+                function(w.data(), columns, inputs.tiles().front(), out.data());
                 all.insert(all.end(), out.begin(), out.end());
             }
         }
