@@ -94,7 +94,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="GIB",
         help="experts in that device's memory: auto (default) or a number",
     )
-    add("--chunk", type=_number(int, 1, MAX_ROWS), default=256, help="rows of one step at most")
+    add("--chunk", type=_number(int, 1, MAX_ROWS), default=512, help="rows of one step at most")
     add("--drafts", type=_number(int, 0, MAX_DRAFTS), default=0, help="guesses of one step for a request at most")
     add("--halves", choices=get_args(When), default="auto", help="when a step is computed in two halves")
     add("--parent", type=int, help="process that this one must not outlive")

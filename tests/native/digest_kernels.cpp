@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../../native/src/blocks.h"
+#include "../../native/src/inputs.h"
 #include "../../native/src/runnable.h"
 
 namespace {

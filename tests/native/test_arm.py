@@ -57,7 +57,9 @@ def lines(command: list[str]) -> list[str]:
 def digests_here(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Those of the scalar kernels on this machine."""
     compiler = shutil.which("c++") or "g++"
-    program = build(compiler, tmp_path_factory.mktemp("here"), sources("isa_scalar.cpp", "runnable.cpp"), [])
+    program = build(
+        compiler, tmp_path_factory.mktemp("here"), sources("isa_scalar.cpp", "runnable.cpp", "inputs.cpp"), []
+    )
     digests = lines([str(program), "scalar"])
     assert len(digests) == len(set(digests)) == 35
     return digests
@@ -68,7 +70,7 @@ def on_arm(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Runs the digest program on an emulated processor."""
     if not (ARM_COMPILER and ARM_EMULATOR):
         pytest.skip("needs aarch64-linux-gnu-g++ and qemu-aarch64")
-    with_neon = sources("isa_scalar.cpp", "runnable.cpp") | {str(SOURCES / "isa_neon.cpp"): NEON_FLAGS}
+    with_neon = sources("isa_scalar.cpp", "runnable.cpp", "inputs.cpp") | {str(SOURCES / "isa_neon.cpp"): NEON_FLAGS}
     program = build(ARM_COMPILER, tmp_path_factory.mktemp("arm"), with_neon, ["-DEXPERTMESH_NEON=1"])
     return lambda *arguments, cpu="max": lines([ARM_EMULATOR, "-cpu", cpu, str(program), *arguments])
 
