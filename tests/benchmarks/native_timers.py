@@ -23,7 +23,8 @@ from protocol.gguf import TensorInfo
 from protocol.quant_types import TensorType
 
 EXPERTS, EXPERTS_AGAIN = "experts", "experts again"
-QUANTISE, ROPE, ADDED = "norms, quantise", "rope, cache store", "answers added"
+QUANTISE, ROPE, PLAN = "norms, quantise", "rope, cache store", "plan"
+CALLS, ADDED, ANSWERS = "calls", "answers added", "answers"
 PART_OF = {
     "rms_norm": QUANTISE,
     "Rows.quantise": QUANTISE,
@@ -36,10 +37,19 @@ PART_OF = {
     "run_experts": EXPERTS,
     "add_combined": "combine",
     "add_rows": "combine",
+    "plan_entries": PLAN,
+    "distinct_rows": PLAN,
+    "encode_run_experts": CALLS,
+    "decode_run_experts": CALLS,
+    "first_not_held": CALLS,
+    "assign_slots": CALLS,
+    "add_answer": ADDED,
     "add_sums": ADDED,
     "add_weighted": ADDED,
+    "decode_sums": ADDED,
     "unpack48": ADDED,
-    "pack48": "answers packed",
+    "encode_sums": ANSWERS,
+    "pack48": ANSWERS,
 }
 ORDER = (
     "embedding",
@@ -49,6 +59,7 @@ ORDER = (
     "attention: cache",
     OUTPUT,
     ROUTER,
+    PLAN,
     EXPERTS,
     GATE_UP,
     DOWN,
@@ -58,7 +69,7 @@ ORDER = (
     "sampling",
 )
 """Parts as a step meets them; others come after them."""
-NO_KERNELS = ("isa", "available_isas", "use_isa", "die_with_parent")
+NO_KERNELS = ("isa", "available_isas", "use_isa", "die_with_parent", "packed_bounds")
 METHODS = (("Rows", "quantise"), ("KvCache", "store"), ("Weights", "dequantise"))
 
 Parts = dict[str, dict[str, float]]

@@ -35,6 +35,7 @@ JSON_KEYS = [
     "sha256_logits",
     "prompt_tps",
     "decode_tps",
+    "drafts",
     "isa",
     "threads",
     "device",
