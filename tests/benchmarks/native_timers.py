@@ -36,11 +36,10 @@ PART_OF = {
     "run_experts": EXPERTS,
     "add_combined": "combine",
     "add_rows": "combine",
-    "add_sums": ADDED,
-    "add_weighted": ADDED,
-    "unpack48": ADDED,
+    "add_answer": ADDED,
     "pack48": "answers packed",
 }
+"""Of `matmul` it is the matrix's. Other native code, which plans and makes messages, is in the time of who calls it."""
 ORDER = (
     "embedding",
     QUANTISE,
@@ -58,7 +57,6 @@ ORDER = (
     "sampling",
 )
 """Parts as a step meets them; others come after them."""
-NO_KERNELS = ("isa", "available_isas", "use_isa", "die_with_parent")
 METHODS = (("Rows", "quantise"), ("KvCache", "store"), ("Weights", "dequantise"))
 
 Parts = dict[str, dict[str, float]]
@@ -89,11 +87,10 @@ class Timers:
         """By the `id` of the dense weights."""
 
     def install(self) -> None:
-        """For the rest of the process: classes stay what they are, their methods and all functions are wrapped."""
-        for name in native.__all__:
-            kernel = getattr(native, name)
-            if callable(kernel) and not isinstance(kernel, type) and name not in NO_KERNELS:
-                setattr(native, name, self._timed(name, kernel))
+        """For the rest of the process: classes stay what they are, their methods and the functions are wrapped."""
+        for name in ("matmul", *PART_OF):
+            if "." not in name:
+                setattr(native, name, self._timed(name, getattr(native, name)))
         for kind, name in METHODS:
             owner = getattr(native, kind)
             setattr(owner, name, self._timed(f"{kind}.{name}", getattr(owner, name)))
