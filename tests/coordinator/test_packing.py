@@ -226,6 +226,24 @@ def test_two_do_not_write_the_same_pack(tiny_model: Path, tmp_path: Path) -> Non
             done(tiny_model, out)
 
 
+def test_a_pack_that_was_named_meanwhile_is_not_begun_again(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, really = tmp_path / "p.gguf", fcntl.flock
+    pack_of(tiny_model, out)
+    expected = out.read_bytes()
+    out.rename(partial_path(out))
+
+    def after_the_other(file: int, how: int) -> None:
+        partial_path(out).rename(out)
+        really(file, how)
+
+    monkeypatch.setattr(packing.fcntl, "flock", after_the_other)
+    with pytest.raises(ExpertmeshError, match=r"p\.gguf\.partial is being written by another process"):
+        done(tiny_model, out)
+    assert out.read_bytes() == expected
+
+
 def test_too_little_room_is_said_before_anything_is_written(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
