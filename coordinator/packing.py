@@ -59,7 +59,7 @@ def write_pack(model: Model, plan: PackPlan, out: Path) -> Iterator[Progress]:
     try:
         with _opened(partial) as file:
             yield from _Writer(model, plan, out, file).run()
-        partial.rename(out)
+            partial.rename(out)  # before anybody else may begin with it
         _sync_folder(out.parent)
     except OSError as error:
         raise ExpertmeshError(f"{partial} cannot be written: {error.strerror or error}") from None
@@ -72,8 +72,11 @@ def _opened(partial: Path) -> Iterator[int]:
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ExpertmeshError(f"{partial} is being written by another process") from None
+            ours = os.path.samestat(os.fstat(file), os.lstat(partial))
+        except (BlockingIOError, FileNotFoundError):
+            ours = False
+        if not ours:  # somebody has it, or had it when it was opened here and has given it its name since
+            raise ExpertmeshError(f"{partial} is being written by another process")
         yield file
     finally:
         os.close(file)

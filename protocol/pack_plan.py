@@ -169,7 +169,9 @@ def _is_packed(info: TensorInfo) -> bool:
 
 def _those_there(info: TensorInfo, there: U8) -> tuple[int, ...]:
     layer = layer_of_experts(info.name)
-    return () if layer is None else tuple(np.flatnonzero(there[layer]).tolist())
+    if layer is None or layer >= len(there):  # a file may have layers that its metadata does not count
+        return ()
+    return tuple(np.flatnonzero(there[layer]).tolist())
 
 
 def kept_entries(files: ModelFiles) -> list[bytes]:

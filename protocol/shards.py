@@ -168,6 +168,8 @@ def _check_shards(files: Sequence[GgufFile]) -> None:
             if (found := file.metadata.integer(key, None)) != wanted:
                 stated = "missing" if found is None else found
                 raise ModelError(f"{file.path}: {key!r} is {stated}, expected {wanted}: is it a file of this model?")
+        if file.pack is not None:
+            raise ModelError(f"{file.path}: a pack among the files of a split model; a pack is one file")
         _check_same_metadata(first, file)
         for name in file.tensors:
             if name in seen:

@@ -50,8 +50,9 @@ PyObject *new_error(nb::module_ &m, const char *name) {
 // Buffers of a window are some megabytes each: as they come and go with every call, their memory stays in the process.
 void keep_large_blocks() {
 #ifdef M_MMAP_THRESHOLD
-    mallopt(M_MMAP_THRESHOLD, 64 << 20);
-    mallopt(M_TRIM_THRESHOLD, 256 << 20);
+    // Older glibc takes 32 MiB at most. Either setting ends its own adapting, so one without the other is worse.
+    if (mallopt(M_MMAP_THRESHOLD, 64 << 20) || mallopt(M_MMAP_THRESHOLD, 32 << 20))
+        mallopt(M_TRIM_THRESHOLD, 256 << 20);
 #endif
 }
 

@@ -56,8 +56,7 @@ struct Sub {
     float sum;
 };
 
-// --- types: `Head` is decoded once per block of 256 columns, `codes` once per sub-block, `part` runs per activation
-// ----
+// --- types: `head` runs once per block of 256 columns, `codes` per sub-block, `part` per activation of it ----------
 
 template <class Stored> struct Packed;
 

@@ -23,8 +23,7 @@ from protocol.gguf import TensorInfo
 from protocol.quant_types import TensorType
 
 EXPERTS, EXPERTS_AGAIN = "experts", "experts again"
-QUANTISE, ROPE, PLAN = "norms, quantise", "rope, cache store", "plan"
-CALLS, ADDED, ANSWERS = "calls", "answers added", "answers"
+QUANTISE, ROPE, ADDED = "norms, quantise", "rope, cache store", "answers added"
 PART_OF = {
     "rms_norm": QUANTISE,
     "Rows.quantise": QUANTISE,
@@ -37,20 +36,10 @@ PART_OF = {
     "run_experts": EXPERTS,
     "add_combined": "combine",
     "add_rows": "combine",
-    "plan_entries": PLAN,
-    "distinct_rows": PLAN,
-    "encode_run_experts": CALLS,
-    "decode_run_experts": CALLS,
-    "first_not_held": CALLS,
-    "assign_slots": CALLS,
     "add_answer": ADDED,
-    "add_sums": ADDED,
-    "add_weighted": ADDED,
-    "decode_sums": ADDED,
-    "unpack48": ADDED,
-    "encode_sums": ANSWERS,
-    "pack48": ANSWERS,
+    "pack48": "answers packed",
 }
+"""Of `matmul` it is the matrix's. Other native code, which plans and makes messages, is in the time of who calls it."""
 ORDER = (
     "embedding",
     QUANTISE,
@@ -59,7 +48,6 @@ ORDER = (
     "attention: cache",
     OUTPUT,
     ROUTER,
-    PLAN,
     EXPERTS,
     GATE_UP,
     DOWN,
@@ -69,7 +57,6 @@ ORDER = (
     "sampling",
 )
 """Parts as a step meets them; others come after them."""
-NO_KERNELS = ("isa", "available_isas", "use_isa", "die_with_parent", "packed_bounds")
 METHODS = (("Rows", "quantise"), ("KvCache", "store"), ("Weights", "dequantise"))
 
 Parts = dict[str, dict[str, float]]
@@ -100,11 +87,10 @@ class Timers:
         """By the `id` of the dense weights."""
 
     def install(self) -> None:
-        """For the rest of the process: classes stay what they are, their methods and all functions are wrapped."""
-        for name in native.__all__:
-            kernel = getattr(native, name)
-            if callable(kernel) and not isinstance(kernel, type) and name not in NO_KERNELS:
-                setattr(native, name, self._timed(name, kernel))
+        """For the rest of the process: classes stay what they are, their methods and the functions are wrapped."""
+        for name in ("matmul", *PART_OF):
+            if "." not in name:
+                setattr(native, name, self._timed(name, getattr(native, name)))
         for kind, name in METHODS:
             owner = getattr(native, kind)
             setattr(owner, name, self._timed(f"{kind}.{name}", getattr(owner, name)))

@@ -68,7 +68,7 @@ def test_a_profile_names_every_kernel(tiny_model: Path) -> None:
     rows = printed("step_profile.py", tiny_model, *short)
     parts = [row[0] for row in rows]
     here = ["embedding", "norms, quantise", "attention: q, k, v", "rope, cache store", "attention: cache"]
-    here += ["attention: output", "router", "plan", "experts: gate, up", "experts: down", "combine", "head", "sampling"]
+    here += ["attention: output", "router", "experts: gate, up", "experts: down", "combine", "head", "sampling"]
     assert parts[1 : len(here) + 3] == [*here, "Python between", "whole"]
     assert parts.count("experts: wait") == parts.count("worker-0: experts") == 2
     shares = [float(row[2].removesuffix("%")) for row in rows[1 : len(here) + 2]]

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import packed_rows
 import pytest
-from gguf_bytes import moe_bytes
+from gguf_bytes import RawTensor, moe_bytes
 from local_engine import local_engine, read
 from packs import pack_of, plan_of, shares_of
 from split_models import split_model
@@ -23,6 +23,7 @@ from coordinator.packing import Progress, partial_path, write_pack
 from protocol import pack_plan
 from protocol.errors import ExpertmeshError, ModelError
 from protocol.gguf import GgufFile
+from protocol.layout import expert_tensor, layer_of_experts
 from protocol.model import Model
 from protocol.pack import PACKABLE, Share
 
@@ -113,6 +114,15 @@ def test_shares_take_the_room_of_their_experts(demo_model: Path, tmp_path: Path)
                 assert share.there is not None
                 assert 20 <= share.there.sum() <= 28
                 assert share.fingerprint == model.fingerprint
+
+
+def test_a_share_has_nothing_of_layers_that_the_metadata_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    name = expert_tensor(7, "up")
+    path.write_bytes(moe_bytes(tensors={name: RawTensor(name=name, shape=(64, 96, 4))}))
+    with Model.open(path) as model:
+        tensors = plan_of(model, Share(number=1, count=2)).tensors
+    assert {layer_of_experts(tensor.source.name) for tensor in tensors} == {0, 1}
 
 
 def test_packs_are_not_made_of_shares(tiny_model: Path, tmp_path: Path) -> None:
@@ -224,6 +234,24 @@ def test_two_do_not_write_the_same_pack(tiny_model: Path, tmp_path: Path) -> Non
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(ExpertmeshError, match=r"p\.gguf\.partial is being written by another process"):
             done(tiny_model, out)
+
+
+def test_a_pack_that_was_named_meanwhile_is_not_begun_again(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, really = tmp_path / "p.gguf", fcntl.flock
+    pack_of(tiny_model, out)
+    expected = out.read_bytes()
+    out.rename(partial_path(out))
+
+    def after_the_other(file: int, how: int) -> None:
+        partial_path(out).rename(out)
+        really(file, how)
+
+    monkeypatch.setattr(packing.fcntl, "flock", after_the_other)
+    with pytest.raises(ExpertmeshError, match=r"p\.gguf\.partial is being written by another process"):
+        done(tiny_model, out)
+    assert out.read_bytes() == expected
 
 
 def test_too_little_room_is_said_before_anything_is_written(

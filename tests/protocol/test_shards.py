@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gguf_bytes import RawTensor, moe_bytes
+from gguf_bytes import ARRAY, U8, Raw, RawTensor, moe_bytes
 from split_models import split_model
 
 from protocol.errors import ModelError
+from protocol.gguf import GgufFile
 from protocol.layout import check_dense
 from protocol.model import Model
+from protocol.pack import DIGEST_BYTES, DIGESTS_KEY, FINGERPRINT_KEY, SOURCE_KEY, VERSION_KEY
 from protocol.shards import MAX_SHARDS, ModelFiles
 
 FILES = 3
@@ -176,6 +179,20 @@ WRONG_KEYS: dict[str, tuple[Keys, str]] = {
 @pytest.mark.parametrize(("keys", "message"), WRONG_KEYS.values(), ids=WRONG_KEYS)
 def test_keys_that_contradict_each_other(whole: Path, folder: Path, keys: Keys, message: str) -> None:
     assert refusal(split_model(whole, folder, FILES, keys=keys)[0]) == message
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_pack_is_never_one_of_several_files(whole: Path, folder: Path, number: int) -> None:
+    with GgufFile.open(split_model(whole, folder, FILES)[number - 1]) as shard:
+        digests = bytes(DIGEST_BYTES * (1 + len(shard.tensors)))
+    keys = {
+        VERSION_KEY: 1,
+        FINGERPRINT_KEY: "0123456789abcdef",
+        SOURCE_KEY: "small.gguf",
+        DIGESTS_KEY: Raw(ARRAY, struct.pack("<IQ", U8, len(digests)) + digests),
+    }
+    expected = f"small-0000{number}-of-00003.gguf: a pack among the files of a split model; a pack is one file"
+    assert refusal(split_model(whole, folder, FILES, keys={number: keys})[0]) == expected
 
 
 def test_the_same_metadata_in_every_file_is_fine(whole: Path, folder: Path) -> None:
