@@ -242,8 +242,8 @@ def encode_sums(
 def decode_sums(cls: type[_Message], frames: list[bytes | memoryview]) -> _Message:
     """As `decode_run_experts`, of a Sums."""
 
-def packed_bounds() -> dict[str, int]:
-    """The bounds of the protocol as packed messages keep them, by name: a test compares them."""
+def step_bounds() -> dict[str, int]:
+    """The bounds of the protocol as step messages keep them, by name: a test compares them."""
 
 class Watch:
     """Survives a mapped file that shrinks: while it lives, a SIGBUS inside `data` is answered with a zero page and

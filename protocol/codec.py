@@ -15,11 +15,11 @@ import msgpack  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol import packed
+from protocol import step_frames
 from protocol.errors import ProtocolError
 from protocol.fields import MAX_ITEMS, MAX_TEXT_BYTES, TABLES, ArrayField, Table
 from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello, Message, RunExperts, Sums
-from protocol.packed import LARGE_ARRAY_BYTES, MAGIC, Frame
+from protocol.step_frames import LARGE_ARRAY_BYTES, MAGIC, Frame
 
 __all__ = [
     "ALIGNMENT",
@@ -52,7 +52,7 @@ def encode(message: Message) -> list[Frame]:
     ProtocolError if a field does not hold what its class says, which is a mistake of the caller.
     """
     if isinstance(message, RunExperts | Sums):
-        return _encode_packed(message)
+        return _encode_step(message)
     table = TABLES[type(message).__name__]
     fields = {name: getattr(message, name) for name in table.plain}
     for name, value in fields.items():
@@ -82,12 +82,12 @@ def decode(frames: Sequence[Frame]) -> Message:
     first = frames[0]
     if len(first) and first[0] == MAGIC:
         try:
-            return packed.decode(frames)
+            return step_frames.decode(frames)
         except ValueError as error:
-            raise ProtocolError(f"a packed message: {error}") from None
+            raise ProtocolError(f"a step message: {error}") from None
     header = _unpack(first)
     table = TABLES.get(header["kind"]) if isinstance(header["kind"], str) else None
-    if table is None or table.cls in (RunExperts, Sums):  # which come packed
+    if table is None or table.cls in (RunExperts, Sums):  # which have frames of their own
         raise ProtocolError(f"unknown kind {reprlib.repr(header['kind'])}")
     fields = header["fields"]
     if type(fields) is not dict:
@@ -102,15 +102,15 @@ def decode(frames: Sequence[Frame]) -> Message:
     return table.cls(**fields, **_arrays(table, header["arrays"], frames))
 
 
-def _encode_packed(message: RunExperts | Sums) -> list[Frame]:
+def _encode_step(message: RunExperts | Sums) -> list[Frame]:
     try:
-        return packed.encode(message)
+        return step_frames.encode(message)
     except TypeError:
         sound = _contiguous(message)
     except ValueError as error:
         raise ProtocolError(f"{type(message).__name__}: {error}") from None
     try:
-        return packed.encode(sound)
+        return step_frames.encode(sound)
     except (TypeError, ValueError) as error:
         raise ProtocolError(f"{type(message).__name__}: {error}") from None
 

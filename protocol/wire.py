@@ -20,7 +20,7 @@ from protocol.codec import MAX_FRAME_BYTES, MAX_FRAMES, decode, encode
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError, ProtocolError
 from protocol.messages import MAX_ROWS, Message
-from protocol.packed import Frame
+from protocol.step_frames import Frame
 
 __all__ = ["Bound", "Dialled", "check_endpoint", "longest_work_frame", "wait"]
 

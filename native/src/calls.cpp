@@ -1,4 +1,4 @@
-// RunExperts and Sums as they travel, docs/protocol.md's packed messages: checked and laid out, or found and checked.
+// RunExperts and Sums as they travel, docs/protocol.md's step messages: checked and laid out, or found and checked.
 //
 // One header of fixed fields, whose extents say where every array lies; small arrays follow in the same frame, each of
 // the large ones has a frame of its own. Whatever does not fit is a ValueError, and nothing is read or made before its
@@ -149,5 +149,5 @@ void bind_calls(nb::module_ &m) {
           exact("single_row"), exact("single"), exact("sum_row"), exact("sum48"), exact("sum64"), exact("busy_us"),
           exact("wait_us"));
     m.def("decode_sums", &decode_sums, "cls"_a, "frames"_a);
-    m.def("packed_bounds", &bounds);
+    m.def("step_bounds", &bounds);
 }

@@ -1,4 +1,4 @@
-// The frames of a packed message: written from arrays, or read into views of them.
+// The frames of a step message: written from arrays, or read into views of them.
 #pragma once
 
 #include <cstring>

@@ -58,15 +58,9 @@ std::vector<Group> group(const In<int32_t, 1> &expert) {
 // What the entries of each group bring; copying them is a task of its own if any group has several.
 std::vector<Inputs> inputs_of(Pool &pool, const std::vector<Group> &groups, const std::vector<Act> &acts, int columns,
                               bool tiled) {
-    std::vector<Inputs> inputs(groups.size());
-    auto set = [&](int i) {
-        const Group &g = groups[i];
-        inputs[i] = Inputs(&acts[g.from], g.to - g.from, columns, tiled);
-    };
-    if (tiled && acts.size() > groups.size())
-        pool.run((int)groups.size(), set);
-    else
-        for (size_t i = 0; i < groups.size(); i++) set((int)i);
+    std::vector<Inputs> inputs;
+    for (const Group &g : groups) inputs.emplace_back(&acts[g.from], g.to - g.from, columns, tiled);
+    if (tiled && acts.size() > groups.size()) pool.run((int)groups.size(), [&](int i) { inputs[i].gather(); });
     return inputs;
 }
 

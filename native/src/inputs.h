@@ -9,19 +9,20 @@
 // `n` activation rows that meet the same weights.
 class Inputs {
   public:
-    Inputs() = default;
-    // `rows` stay where they are; with `tiled` they are also there for packed weights, copied unless there is one.
+    // `rows` stay where they are. With `tiled` they will also be there for packed weights, once they have been
+    // gathered.
     Inputs(const Act *rows, long n, int columns, bool tiled);
+    // Copies the rows to their places in tiles; must not be left out. Allocates nothing.
+    void gather();
 
     const Act *rows() const { return rows_; }
     long count() const { return count_; }
     const std::vector<ActTile> &tiles() const { return tiles_; }
 
   private:
-    ActTile gather(const Act *rows, int n, int columns);
-
     const Act *rows_ = nullptr;
     long count_ = 0;
+    size_t subs_ = 0; // of a row
     std::vector<ActTile> tiles_;
-    std::vector<std::unique_ptr<uint8_t[]>> memory_;
+    std::unique_ptr<uint8_t[]> memory_;
 };

@@ -21,6 +21,7 @@ void matmul(Pool &pool, const Weights &w, long matrix, Rows &rows, Out<float, 2>
     std::vector<Act> acts;
     for (long r = 0; r < rows.count(); r++) acts.push_back(rows.act(r));
     Inputs inputs(acts.data(), rows.count(), w.columns, w.packed);
+    inputs.gather();
     Chunks chunks(w.rows, pool.threads());
     float *to = out.data();
     pool.run(chunks.count, [&](int c) {

@@ -1,7 +1,7 @@
 """Check that imports point one way: `python tests/checks/imports.py [ROOT]` lists every import that does not.
 
 Roles use `protocol` and `native`, never the reverse; of `protocol` only `protocol.holder`, unused by its rest, knows
-the kernels, and only `protocol.packed` the native code of packed messages. The coordinator may also use the
+the kernels, and only `protocol.step_frames` the native code of step messages. The coordinator may also use the
 socket-free holders of experts: its local ones are the same classes. `protocol/wire.py` alone knows ZeroMQ.
 """
 
@@ -15,8 +15,8 @@ from pathlib import Path
 OURS = ("coordinator", "expert_worker", "peer_gpu", "protocol", "native", "configs")
 
 ALLOWED: dict[str, tuple[str, ...]] = {
-    "protocol": ("protocol.packed",),
-    "protocol.packed": ("protocol", "native"),
+    "protocol": ("protocol.step_frames",),
+    "protocol.step_frames": ("protocol", "native"),
     "protocol.holder": ("protocol", "native"),
     "native": (),
     "configs": (),

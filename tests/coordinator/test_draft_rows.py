@@ -99,10 +99,10 @@ def test_a_draft_that_is_not_finite_is_named_and_nothing_is_lost(
         engine.step([Chunk(sequence=sequence, ids=TEXT[:4])])
         begin = engine._dense.begin
 
-        def spoilt(window: Window) -> object:
-            step = begin(window)
-            step.buffers.x[2] = np.nan  # type: ignore[attr-defined]
-            return step
+        def spoilt(windows: Sequence[Window]) -> object:
+            steps = begin(windows)
+            steps[0].buffers.x[2] = np.nan  # type: ignore[attr-defined]
+            return steps
 
         with monkeypatch.context() as patch:
             patch.setattr(engine._dense, "begin", spoilt)

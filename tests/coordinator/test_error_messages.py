@@ -421,7 +421,7 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     "unknown key": (
         f"{MODEL}[coordinator]\nspeed = 1\n",
         "line 4: coordinator.speed: unknown; known are "
-        "listen, threads, kv, chunk, drafts, device, vram_gib, local_experts",
+        "listen, threads, kv, chunk, drafts, halves, device, vram_gib, local_experts",
     ),
     "unknown key of a group": (
         f"{MODEL}{GROUP}speed = 1\n",

@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from message_examples import PLAIN, examples
-from packed_twin import lay_out
+from step_frames_twin import lay_out
 
 from protocol import codec
 from protocol.errors import ProtocolError
 from protocol.messages import Hello, Message, RunExperts, Sums
-from protocol.packed import RUN_EXPERTS, SUMS
+from protocol.step_frames import RUN_EXPERTS, SUMS
 
 EXAMPLES = examples()
 
@@ -108,7 +108,7 @@ def test_changed_headers(data: st.DataObject) -> None:
 
 @settings(max_examples=400)
 @given(st.data())
-def test_hostile_packed_arrays(data: st.DataObject) -> None:
+def test_hostile_step_arrays(data: st.DataObject) -> None:
     """Well laid out, but the numbers are arbitrary: only native checks stand between them and the kernels."""
 
     def array(dtype: str, *shape: int) -> Any:

@@ -1,6 +1,6 @@
 """A real expert worker that says on stderr how large the largest messages were on its work connection.
 
-A line `largest sent BYTES`, or `received`, comes for each new largest packed message: others have numbers of any
+A line `largest sent BYTES`, or `received`, comes for each new largest step message: others have numbers of any
 length, and are small. Otherwise this is `expert_worker.main`.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import expert_worker.main
 from protocol.holder import process
-from protocol.packed import MAGIC, Frame
+from protocol.step_frames import MAGIC, Frame
 from protocol.wire import SMALL_FRAME_BYTES, Dialled
 
 

@@ -1,4 +1,4 @@
-"""The layout and the checks of packed messages in plain Python: what native code must agree with."""
+"""The layout and the checks of step messages in plain Python: what native code must agree with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.messages import MAX_ENTRIES_PER_ROW, MAX_ROWS, RunExperts, Sums
-from protocol.packed import LARGE_ARRAY_BYTES, MAGIC, RUN_EXPERTS, SUMS
+from protocol.step_frames import LARGE_ARRAY_BYTES, MAGIC, RUN_EXPERTS, SUMS
 
 
 def frames(message: RunExperts | Sums) -> list[bytes]:

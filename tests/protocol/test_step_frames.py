@@ -6,8 +6,8 @@ import struct
 from typing import Any
 
 import numpy as np
-import packed_twin
 import pytest
+import step_frames_twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from message_examples import ANY_MESSAGE, examples, plain, run_experts, same, sums
@@ -26,14 +26,14 @@ def frames_of(message: Message) -> list[bytes]:
 
 @pytest.mark.parametrize("message", PACKED, ids=lambda message: type(message).__name__)
 def test_frames_are_laid_out_as_the_page_says(message: RunExperts | Sums) -> None:
-    assert frames_of(message) == packed_twin.frames(message)
+    assert frames_of(message) == step_frames_twin.frames(message)
 
 
 @settings(max_examples=150)
 @given(ANY_MESSAGE.filter(lambda message: isinstance(message, RunExperts | Sums)))
 def test_any_message_is_laid_out_so_and_arrives(message: RunExperts | Sums) -> None:
-    assert frames_of(message) == packed_twin.frames(message)
-    assert same(codec.decode(packed_twin.frames(message)), message)
+    assert frames_of(message) == step_frames_twin.frames(message)
+    assert same(codec.decode(step_frames_twin.frames(message)), message)
 
 
 def test_large_arrays_have_frames_of_their_own_and_are_not_copied() -> None:
@@ -99,14 +99,14 @@ CONTRADICTIONS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("changes", CONTRADICTIONS)
 def test_run_experts_that_contradicts_itself_is_not_sent(changes: dict[str, Any]) -> None:
     message = run_experts(rows=2, **changes)
-    assert not packed_twin.is_sound(message)
+    assert not step_frames_twin.is_sound(message)
     with pytest.raises(ProtocolError):
         codec.encode(message)
 
 
 @pytest.mark.parametrize("changes", CONTRADICTIONS)
 def test_nor_taken(changes: dict[str, Any]) -> None:
-    frames = packed_twin.frames(run_experts(rows=2, **changes))
+    frames = step_frames_twin.frames(run_experts(rows=2, **changes))
     with pytest.raises(ProtocolError):
         codec.decode(frames)
 
@@ -125,11 +125,11 @@ def test_nor_taken(changes: dict[str, Any]) -> None:
     ],
 )
 def test_one_row_is_checked_as_strictly(message: RunExperts) -> None:
-    assert not packed_twin.is_sound(message)
+    assert not step_frames_twin.is_sound(message)
     with pytest.raises(ProtocolError):
         codec.encode(message)
     with pytest.raises(ProtocolError):
-        codec.decode(packed_twin.frames(message))
+        codec.decode(step_frames_twin.frames(message))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_sums_that_contradict_themselves_are_refused(changes: dict[str, Any]) ->
     with pytest.raises(ProtocolError):
         codec.encode(message)
     with pytest.raises(ProtocolError):
-        codec.decode(packed_twin.frames(message))
+        codec.decode(step_frames_twin.frames(message))
 
 
 @settings(max_examples=300)
@@ -172,8 +172,8 @@ def test_what_is_taken_is_what_plain_python_calls_sound(data: st.DataObject) -> 
         entry_weight=np.ones(entries, np.float32),
         step=data.draw(st.sampled_from([0, 0, -1, 2**62])),
     )
-    sound = packed_twin.is_sound(message)
-    for attempt in (codec.encode, lambda message: codec.decode(packed_twin.frames(message))):
+    sound = step_frames_twin.is_sound(message)
+    for attempt in (codec.encode, lambda message: codec.decode(step_frames_twin.frames(message))):
         if sound:
             attempt(message)  # type: ignore[no-untyped-call]
         else:
@@ -220,7 +220,7 @@ def test_frames_in_another_order_or_without_their_array_are_refused() -> None:
 @given(st.sampled_from(PACKED), st.data())
 def test_no_bytes_at_all_do_harm(message: RunExperts | Sums, data: st.DataObject) -> None:
     """The header of a sound message, then anything; or any header before sound arrays."""
-    frames = packed_twin.frames(message)
+    frames = step_frames_twin.frames(message)
     first = bytearray(frames[0])
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(1, min(len(first), 120) - 1))
@@ -232,12 +232,12 @@ def test_no_bytes_at_all_do_harm(message: RunExperts | Sums, data: st.DataObject
         return
     assert isinstance(decoded, RunExperts | Sums)
     if isinstance(decoded, RunExperts):
-        assert packed_twin.is_sound(decoded)
+        assert step_frames_twin.is_sound(decoded)
     assert same(codec.decode(frames_of(decoded)), decoded)
 
 
 def test_native_bounds_are_those_of_the_protocol() -> None:
-    assert native.packed_bounds() == {
+    assert native.step_bounds() == {
         "MAX_ROWS": MAX_ROWS,
         "MAX_ENTRIES_PER_ROW": MAX_ENTRIES_PER_ROW,
         "MAX_FRAME_BYTES": codec.MAX_FRAME_BYTES,

@@ -12,7 +12,7 @@ import native
 from protocol.messages import RunExperts, Sums
 
 MAGIC = 0xC1
-"""The first byte of a packed message; no msgpack begins with it."""
+"""The first byte of a step message; no msgpack begins with it."""
 RUN_EXPERTS, SUMS = 1, 2
 """Its second byte."""
 LARGE_ARRAY_BYTES = 64 << 10
@@ -62,7 +62,7 @@ def decode(frames: Sequence[Frame]) -> RunExperts | Sums:
         return native.decode_run_experts(RunExperts, list(frames))
     if kind == SUMS:
         return native.decode_sums(Sums, list(frames))
-    raise ValueError(f"unknown kind {kind} of a packed message")
+    raise ValueError(f"unknown kind {kind} of a step message")
 
 
 def _own_frames(message: RunExperts | Sums) -> list[Frame]:
