@@ -101,7 +101,8 @@ template <class Type> void packed_tile(const char *name, PackedTileFn function, 
             Activations activations(PACKED_ACTS, columns, extreme);
             for (int n : {1, 3, PACKED_ACTS}) {
                 std::vector<float> out(n * PACKED_ROWS);
-                Inputs inputs(activations.acts().data(), n, columns, true);
+                std::vector<Act> acts = activations.acts();
+                Inputs inputs(acts.data(), n, columns, true);
                 inputs.gather();
                 function(w.data(), columns, inputs.tiles().front(), out.data());
                 all.insert(all.end(), out.begin(), out.end());
