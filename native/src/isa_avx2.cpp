@@ -1,4 +1,4 @@
 // Compiled with -mavx2 -mfma -mf16c.
 #include "tiles_x86.h"
 
-constinit const Kernels AVX2_KERNELS = x86_kernels("avx2");
+constinit const Kernels AVX2_KERNELS = kernel_table("avx2", quantised_tiles());

@@ -2,4 +2,4 @@
 #define EXPERTMESH_AVX512 1
 #include "tiles_x86.h"
 
-constinit const Kernels AVX512_KERNELS = x86_kernels("avx512");
+constinit const Kernels AVX512_KERNELS = kernel_table("avx512", quantised_tiles());

@@ -40,23 +40,6 @@ struct Dots {
 
 } // namespace
 
-const Kernels SCALAR_KERNELS = {
-    .name = "scalar",
-    .f32 = float_tile<blocks::F32>,
-    .f16 = float_tile<blocks::F16>,
-    .bf16 = float_tile<blocks::BF16>,
-    .rows = row_tiles<Dots>(),
-    .packed = packed_tiles(),
-    .quantise = quantise_row,
-    .half_to_float = half_to_float,
-    .float_to_half = float_to_half,
-    .exponential = exponential_all,
-    .silu = silu_all,
-    .silu_times = silu_times_all,
-    .add = add_all,
-    .norm_scale = norm_scale_all,
-    .weigh = weigh_all,
-    .add_fixed = add_fixed_all,
-    .rotate = rotate_all,
-    .attend_block = attend_block,
-};
+#include "kernel_table.h"
+
+constinit const Kernels SCALAR_KERNELS = kernel_table("scalar", row_tiles<Dots>());

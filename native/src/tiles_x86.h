@@ -99,37 +99,19 @@ void quantised_tile(const uint8_t *w, size_t stride, int rows, int columns, cons
     }
 }
 
-constexpr Kernels x86_kernels(const char *name) {
+constexpr OfTypes<TileFn> quantised_tiles() {
     return {
-        .name = name,
-        .f32 = float_tile<blocks::F32>,
-        .f16 = float_tile<blocks::F16>,
-        .bf16 = float_tile<blocks::BF16>,
-        .rows =
-            {
-                .q4_0 = quantised_tile<Q4_0>,
-                .q4_1 = quantised_tile<Q4_1>,
-                .q5_0 = quantised_tile<Q5_0>,
-                .q5_1 = quantised_tile<Q5_1>,
-                .q8_0 = quantised_tile<Q8_0>,
-                .q4_k = quantised_tile<Q4_K>,
-                .q5_k = quantised_tile<Q5_K>,
-                .q6_k = quantised_tile<Q6_K>,
-            },
-        .packed = packed_tiles(),
-        .quantise = quantise_row,
-        .half_to_float = half_to_float,
-        .float_to_half = float_to_half,
-        .exponential = exponential_all,
-        .silu = silu_all,
-        .silu_times = silu_times_all,
-        .add = add_all,
-        .norm_scale = norm_scale_all,
-        .weigh = weigh_all,
-        .add_fixed = add_fixed_all,
-        .rotate = rotate_all,
-        .attend_block = attend_block,
+        .q4_0 = quantised_tile<Q4_0>,
+        .q4_1 = quantised_tile<Q4_1>,
+        .q5_0 = quantised_tile<Q5_0>,
+        .q5_1 = quantised_tile<Q5_1>,
+        .q8_0 = quantised_tile<Q8_0>,
+        .q4_k = quantised_tile<Q4_K>,
+        .q5_k = quantised_tile<Q5_K>,
+        .q6_k = quantised_tile<Q6_K>,
     };
 }
 
 } // namespace
+
+#include "kernel_table.h"
