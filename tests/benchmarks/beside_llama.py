@@ -14,14 +14,14 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import interruptible
 from benchmark_page import heading
 from comparison import Comparison
 from comparison_table import own_ratios, remarks, speeds
 from starts import starts_table
 from targets import targets_table
 
-from coordinator.interrupts import Interrupted, Interrupts
-from protocol.errors import ExpertmeshError
+from coordinator.interrupts import Interrupts
 
 PARTS = ("start", "prefill", "decode", "many")
 NOT_MEASURED = "llama.cpp not measured: not installed, see docs/comparison.md"
@@ -67,13 +67,7 @@ def main() -> None:
     add("--within-s", type=float, default=1500.0, help="no answer is begun later than this")
     add("--settle-s", type=float, default=3.0, help="how long a good machine check is waited for before an answer")
     options = parser.parse_args()
-    try:
-        with Interrupts().caught() as interrupts:
-            compare(options, interrupts)
-    except ExpertmeshError as error:
-        parser.exit(2, f"error: {error}\n")
-    except Interrupted as interrupted:
-        parser.exit(interrupted.exit_code, f"stopped by {interrupted}\n")
+    interruptible.run(parser, lambda interrupts: compare(options, interrupts))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import interruptible
 from benchmark_page import heading
 from in_process import in_process
 from machine_check import MachineCheck
@@ -22,8 +23,7 @@ from paired_figures import in_turn, spread
 from profile_here import Profile, here_tables
 from profile_there import cluster_profiles, there_tables
 
-from coordinator.interrupts import Interrupted, Interrupts
-from protocol.errors import ExpertmeshError
+from coordinator.interrupts import Interrupts
 
 
 def run(options: argparse.Namespace, interrupts: Interrupts) -> None:
@@ -75,13 +75,7 @@ def main() -> None:
     add("--within-s", type=float, default=300.0, help="no round of either kind is begun later than this")
     add("--settle-s", type=float, default=3.0, help="how long a good machine check is waited for")
     options = parser.parse_args()
-    try:
-        with Interrupts().caught() as interrupts:
-            run(options, interrupts)
-    except ExpertmeshError as error:
-        parser.exit(2, f"error: {error}\n")
-    except Interrupted as interrupted:
-        parser.exit(interrupted.exit_code, f"stopped by {interrupted}\n")
+    interruptible.run(parser, lambda interrupts: run(options, interrupts))
 
 
 if __name__ == "__main__":
