@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 FromClient = Submit | Cancel | AskStatus
 """What clients ask of the service."""
 
+_ANSWERS = (Sums, WorkFailed)
 TICK_S = 0.05
 """How often time passes for the members, and the longest wait."""
 PROBE_S = 0.05
@@ -106,8 +107,6 @@ class Cluster:
         self._seats: dict[int, Seat] = {}
         self._latest = (-1, -1)  # (step, layer) of the newest call, the greatest
         self._waited_at = self._tick_at = self._probe_at = 0.0
-        self._owner = members.active.owner
-        self._owner_of = (members.active, frozenset[int]())
 
     def counts(self) -> Counters:
         """What was counted so far; `dropped` includes the malformed messages that the sockets counted."""
@@ -193,7 +192,7 @@ class Cluster:
         if isinstance(message, OpenWork):
             self._follow(self.members.open_work(peer, message))
             return None
-        if not isinstance(message, Sums | WorkFailed):
+        if not isinstance(message, _ANSWERS):
             self._drop(peer, message)
             return None
         member = self.members.of_work(peer)
@@ -227,13 +226,9 @@ class Cluster:
 
     def owners(self, layer: int) -> I64:
         """(experts,): who is to compute each expert of this layer now; what a suspect holds is left to LOCAL."""
-        active = self.members.active
-        busy = frozenset(serial for serial, seat in self._seats.items() if not seat.line.free)
-        if self._owner_of != (active, busy):
-            self._owner_of = (active, busy)
-            self._owner = np.where(np.isin(active.owner, list(busy)), np.int64(LOCAL), active.owner)
-        row: I64 = self._owner[layer]
-        return row
+        row: I64 = self.members.active.owner[layer]
+        busy = [serial for serial, seat in self._seats.items() if not seat.line.free]
+        return np.where(np.isin(row, busy), np.int64(LOCAL), row) if busy else row
 
     def seat(self, serial: int) -> Seat | None:
         """The seat of a member, or None if it is gone."""

@@ -142,13 +142,13 @@ class Line:
         at = self._index(step)
         if at is None or self.suspect:
             return 0.0
-        first, *others = self._calls[: at + 1]
-        return max(0.0, first.deadline_at - now) + sum(call.limit_s for call in others)
+        left_s = max(0.0, self._calls[0].deadline_at - now)
+        return left_s if at == 0 else left_s + sum(call.limit_s for call in self._calls[1 : at + 1])
 
     def answers(self, step: int, layer: int, attempt: int) -> bool:
         """Whether a reply with these numbers is one that is still to come."""
         at = self._index(step)
-        return at is not None and (self._calls[at].layer, self._calls[at].part.attempt) == (layer, attempt)
+        return at is not None and self._calls[at].layer == layer and self._calls[at].part.attempt == attempt
 
     def answered(self, step: int, now: float, busy_s: float | None) -> None:
         """The answer of a step's call came, in time or late. busy_s is None if it says nothing about its duration.
@@ -183,7 +183,10 @@ class Line:
 
     def _index(self, step: int) -> int | None:
         """Which of the calls is that of a step: it has one at most."""
-        return next((at for at, call in enumerate(self._calls) if call.step == step), None)
+        for at, call in enumerate(self._calls):
+            if call.step == step:
+                return at
+        return None
 
     def _done_until(self, at: int, now: float) -> None:
         """That call and those before it are done: the next one's time begins, or the line is free."""

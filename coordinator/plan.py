@@ -80,20 +80,9 @@ def plan_layer(layer: int, ids: I32, weights: F32, owner: I64) -> list[Part]:
     """
     _check_shape(layer, ids, weights)
     try:
-        shares = native.plan_entries(ids, weights, owner)
+        return native.plan_entries(Part, ids, weights, owner)
     except ValueError as error:  # names the row
         raise RequestError(f"layer {layer}, {error}") from None
-    return [
-        Part(
-            holder=holder,
-            attempt=0,
-            bits=((1 << len(expert)) - 1) << start,
-            expert=expert,
-            row=row,
-            weight=weight,
-        )
-        for holder, start, expert, row, weight in shares
-    ]
 
 
 def _check_shape(layer: int, ids: I32, weights: F32) -> None:

@@ -71,7 +71,10 @@ class Counters:
 
     def worker(self, name: str) -> Tally:
         """The tally of that name."""
-        return self.workers.setdefault(name, Tally())
+        tally = self.workers.get(name)
+        if tally is None:
+            tally = self.workers[name] = Tally()
+        return tally
 
     def keep(self, names: Set[str]) -> None:
         """Forget workers of other names: those that left long ago."""

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 import native
 from expert_worker.warming import in_cache, will_need
+from protocol.errors import ExpertError
 from protocol.holder.refusals import check_ids, check_there, in_words, layer_of, rows_of
 from protocol.holder.watched_files import WatchedFiles
 from protocol.layout import LayerExperts, RoleTensor
-from protocol.messages import F32, I8, I32, I64, U8
+from protocol.messages import F32, I8, I32, I64, U8, RunExperts, Sums
 from protocol.model import Model
 
 
@@ -84,6 +85,22 @@ class ExpertBank:
             raise in_words(layer, error, entry_expert) from None
         self._check_files(layer, entry_expert)
 
+    def answer(self, work: RunExperts, wait_us: int) -> Sums:
+        """See `protocol.holder.answer.Runner`: from the message to the message in one native call."""
+        matrices = self._layers.get(work.layer)
+        if matrices is None:
+            layer_of(self.layout, work.layer)  # which says why there are none
+            raise KeyError(work.layer)
+        try:
+            reply = native.answer_call(Sums, work, self._pool, *matrices, wait_us)
+        except (native.EntryRangeError, native.NonFiniteError) as error:
+            self._check_files(work.layer, work.entry_expert)  # if it has changed, that is why
+            raise in_words(work.layer, error, work.entry_expert) from None
+        except ValueError as error:
+            raise self._refusal(work, error) from None
+        self._check_files(work.layer, work.entry_expert)
+        return reply
+
     def make_room(self, wanted: U8, in_force: U8 | None) -> None:
         """Nothing: experts lie in the file, and the kernel makes room for its pages."""
 
@@ -122,6 +139,15 @@ class ExpertBank:
         experts = self.layout.experts
         data = self._data[role.file][role.offset : role.offset + role.expert_bytes * experts]
         return native.Weights(data, int(role.type), experts, role.rows, role.columns, role.packed)
+
+    def _refusal(self, work: RunExperts, error: ValueError) -> ExpertError:
+        """What native code refuses, in the words of whoever checks first."""
+        try:
+            rows_of(self.layout, work.layer, work.codes, work.scales, work.values)
+            check_ids(self.layout, work.layer, work.entry_expert)
+        except ExpertError as said:
+            return said
+        return ExpertError(work.layer, -1, str(error))
 
     def _check_files(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
         self._watched.check(self._files[layer], layer, experts)

@@ -170,10 +170,10 @@ def exponential(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def silu(x: NDArray[np.float32]) -> NDArray[np.float32]: ...
 def plan_entries(
-    ids: NDArray[np.int32], weights: NDArray[np.float32], owner: NDArray[np.int64]
-) -> list[tuple[int, int, NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]]:
-    """Entries of ids and weights (rows, k) in the order of (owner, expert, row), split by owner: the owner, where its
-    entries begin, and their expert, row and weight. ValueError, naming the row, for what cannot be routed."""
+    part: type[_Message], ids: NDArray[np.int32], weights: NDArray[np.float32], owner: NDArray[np.int64]
+) -> list[_Message]:
+    """Entries of ids and weights (rows, k) in the order of (owner, expert, row), split by owner into instances of `part`
+    (coordinator.plan.Part). ValueError, naming the row, for what cannot be routed."""
 
 def distinct_rows(row: NDArray[np.int32], rows: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Which of `rows` rows there are in `row`, ascending, and each entry's index into them."""
@@ -184,8 +184,16 @@ def assign_slots(
     """For entries of the rows `row`, named by index: each entry's slot, as `run_experts` takes it; of `row` those with
     one entry; those with more."""
 
-def first_not_held(held: NDArray[np.uint8], expert: NDArray[np.int32]) -> int:
-    """The first of these experts for which `held` (experts,) is 0, or that it does not have; -1 if there is none."""
+def first_not_held(held: NDArray[np.uint8], layer: int, expert: NDArray[np.int32]) -> int:
+    """The first of a layer's experts for which `held` (layers, experts) is 0, or that it does not have; -1 if there is
+    none."""
+
+def answer_call(
+    sums: type[_Message], work: object, pool: Pool, gate: Weights, up: Weights, down: Weights, wait_us: int
+) -> _Message:
+    """What a holder says to `work`, a RunExperts, with these experts: an instance of `sums`, that class.
+
+    ValueError for what does not fit, NonFiniteError and EntryRangeError as of `run_experts`."""
 
 def add_answer(
     sums: NDArray[np.int64],
@@ -249,7 +257,10 @@ class Watch:
     """Survives a mapped file that shrinks: while it lives, a SIGBUS inside `data` is answered with a zero page and
     remembered (R13)."""
 
-    def __init__(self, data: NDArray[np.uint8]) -> None: ...
+    def __init__(self, data: NDArray[np.uint8], descriptor: int, path: bytes, modified_ns: int) -> None:
+        """`data` is the whole file of this open descriptor, as long and as old as it was."""
+    def intact(self) -> bool:
+        """Whether there was no fault, and the file, and that which has its path now, if any, are as long and as old."""
     def fault(self) -> int:
         """Offset in `data` of the first fault seen, or -1."""
     def close(self) -> None: ...

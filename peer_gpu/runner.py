@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from numpy.typing import NDArray
 
 from native import cuda
 from peer_gpu.slots import ExpertSlots
-from protocol.messages import F32, I8, I32, I64, MAX_ROWS, U8
+from protocol.holder.answer import Slots, assign_slots, pack
+from protocol.messages import F32, I64, MAX_ROWS, U8, RunExperts, Sums
 
 
 class SlotRunner:
@@ -31,31 +33,46 @@ class SlotRunner:
         """See ExpertSlots."""
         self._slots.prepare(layer, experts)
 
-    def rows(self, layer: int, codes: I8, scales: F32, values: F32) -> cuda.CudaRows:
-        """See ExpertSlots."""
-        return self._slots.rows(layer, codes, scales, values)
+    def answer(self, work: RunExperts, wait_us: int) -> Sums:
+        """See `protocol.holder.answer.Runner`; MAX_ROWS rows at most."""
+        rows = self._slots.rows(work.layer, work.codes, work.scales, work.values)
+        slots = assign_slots(work.layer, work.entry_row, work.row)
+        began = time.perf_counter_ns()
+        single, sums = self._run(work, rows, slots)
+        busy_us = (time.perf_counter_ns() - began) // 1000
+        sum48, sum64 = pack(sums)
+        return Sums(
+            session=work.session,
+            step=work.step,
+            layer=work.layer,
+            attempt=work.attempt,
+            single_row=slots.single_row,
+            single=single,
+            sum_row=slots.sum_row,
+            sum48=sum48,
+            sum64=sum64,
+            busy_us=busy_us,
+            wait_us=wait_us,
+        )
 
-    def run(
-        self,
-        layer: int,
-        rows: cuda.CudaRows,
-        entry_expert: I32,
-        entry_row: I32,
-        entry_weight: F32,
-        entry_slot: I32,
-        singles: F32,
-        sums: I64,
-    ) -> None:
-        """Compute every entry, times its weight: into `singles[slot]`, or added to `sums[-1 - slot]` where that is < 0.
-
-        Both are on the host, with MAX_ROWS rows at most. ExpertError as of a bank; singles and sums are then of no use.
-        """
-        single, several = len(singles), len(sums)
+    def _run(self, work: RunExperts, rows: cuda.CudaRows, slots: Slots) -> tuple[F32, I64]:
+        """Single rows and sums, on the host."""
+        single, several = len(slots.single_row), len(slots.sum_row)
         if several:
             self._device.zero(self._sums[:several])
-        self._slots.run(layer, rows, entry_expert, entry_row, entry_weight, entry_slot, self._singles, self._sums)
-        self._slots.check(layer, entry_expert)
-        if single:
-            singles[:] = self._device.download(self._singles[:single])
-        if several:
-            sums += self._device.download(self._sums[:several])
+        self._slots.run(
+            work.layer,
+            rows,
+            work.entry_expert,
+            work.entry_row,
+            work.entry_weight,
+            slots.entry_slot,
+            self._singles,
+            self._sums,
+        )
+        self._slots.check(work.layer, work.entry_expert)
+        width = self._slots.layout.width
+        return (
+            self._device.download(self._singles[:single]) if single else np.empty((0, width), np.float32),
+            self._device.download(self._sums[:several]) if several else np.empty((0, width), np.int64),
+        )

@@ -42,6 +42,7 @@ ALIGNMENT = 8
 MAX_FRAMES = 2 + max(len(table.arrays) for table in TABLES.values())
 """Header, shared frame, and every array on its own."""
 
+_STEP = (RunExperts, Sums)
 _HEADER_KEYS = {"kind", "fields", "arrays"}
 _PADDING = tuple(bytes(-size % ALIGNMENT) for size in range(ALIGNMENT))
 
@@ -51,7 +52,7 @@ def encode(message: Message) -> list[Frame]:
 
     ProtocolError if a field does not hold what its class says, which is a mistake of the caller.
     """
-    if isinstance(message, RunExperts | Sums):
+    if isinstance(message, _STEP):
         return _encode_step(message)
     table = TABLES[type(message).__name__]
     fields = {name: getattr(message, name) for name in table.plain}

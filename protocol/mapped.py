@@ -28,8 +28,8 @@ class MappedFile:
         """Takes over `descriptor`, open for reading. Use `open`."""
         self.path = path.absolute()
         self._descriptor = descriptor
-        self._stamp = _stamp(os.fstat(descriptor))
-        self.size = self._stamp[0]
+        status = os.fstat(descriptor)
+        self.size, self.modified_ns = status.st_size, status.st_mtime_ns
         self._map = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
         self._data: NDArray[np.uint8] | None = np.frombuffer(self._map, dtype=np.uint8)
 
@@ -111,11 +111,10 @@ class MappedFile:
         return f"model file {self.path} changed while in use: {change}"
 
     def _difference(self, now: os.stat_result) -> str | None:
-        size, modified_ns = self._stamp
-        if now.st_size != size:
-            return f"its size was {size} bytes when opened and is {now.st_size} now"
-        if now.st_mtime_ns != modified_ns:
-            return f"its modification time was {modified_ns} ns when opened and is {now.st_mtime_ns} ns now"
+        if now.st_size != self.size:
+            return f"its size was {self.size} bytes when opened and is {now.st_size} now"
+        if now.st_mtime_ns != self.modified_ns:
+            return f"its modification time was {self.modified_ns} ns when opened and is {now.st_mtime_ns} ns now"
         return None
 
     def close(self) -> None:
@@ -133,10 +132,6 @@ class MappedFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-
-def _stamp(status: os.stat_result) -> tuple[int, int]:
-    return status.st_size, status.st_mtime_ns
 
 
 def _check_regular(path: str | os.PathLike[str], status: os.stat_result) -> None:

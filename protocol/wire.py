@@ -91,9 +91,10 @@ class _Socket:
     def _encode(self, message: Message) -> list[Frame]:
         """ProtocolError for what the other side would close the connection for."""
         frames = encode(message)
-        if (longest := max(map(len, frames))) > self._max_frame_bytes:
-            kind = type(message).__name__
-            raise ProtocolError(f"{kind}: a frame of {longest} bytes, {self._max_frame_bytes} at most expected here")
+        for frame in frames:
+            if len(frame) > self._max_frame_bytes:
+                kind, most = type(message).__name__, self._max_frame_bytes
+                raise ProtocolError(f"{kind}: a frame of {len(frame)} bytes, {most} at most expected here")
         return frames
 
     def _send(self, frames: Sequence[Frame]) -> bool:
@@ -112,11 +113,10 @@ class _Socket:
     def _receive(self, deadline: float) -> list[Frame] | None:
         """The frames of the next message, or None when the time is over."""
         self._check_thread()
-        while not self._is_readable():
+        if not self._is_readable():
             left_s = deadline - time.monotonic()
-            if left_s <= 0:
+            if left_s <= 0 or not zmq.zmq_poll([(self._socket, _READABLE)], _milliseconds(left_s)):
                 return None
-            zmq.zmq_poll([(self._socket, _READABLE)], _milliseconds(left_s))
         return [self._socket.recv(_NOW), *self._more()]
 
     def _is_readable(self) -> bool:

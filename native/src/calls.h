@@ -16,18 +16,14 @@ inline size_t aligned(size_t at) { return (at + ALIGNMENT - 1) / ALIGNMENT * ALI
 
 } // namespace framing
 
-enum class DType { i1, u1, i4, i8, f4 };
-
-// A read-only NumPy array of this shape at `data`, in memory that `owner` keeps; far cheaper than an export by
-// nanobind, which passes through numpy.asarray.
-nb::object array_at(nb::handle owner, const void *data, DType dtype, std::initializer_list<size_t> shape);
-
 // New bytes; `data` is theirs to be filled.
 struct NewBytes {
     char *data;
     nb::object object;
     explicit NewBytes(size_t size);
 };
+
+nb::object array_of(const std::vector<int32_t> &values); // a copy
 
 struct Span {
     const void *data;
@@ -54,6 +50,18 @@ struct Array {
     size_t shape[3];
     template <class T> const T *as() const { return static_cast<const T *>(data); }
 };
+
+// Where each entry's weighted row goes: index into the single rows, or -1 - index into the sums.
+struct Slots {
+    std::vector<int32_t> of_entry, single_row, sum_row; // the window's rows with one entry, and with more
+};
+
+// `entry_row` are indices into `row`, the window's rows.
+Slots slots_of(In<int32_t, 1> entry_row, In<int32_t, 1> row);
+
+// (rows, width) in 48 bits each into 6 * count bytes; false if one does not fit.
+bool fits_48(const int64_t *sums, size_t count);
+void pack_48(const int64_t *sums, size_t count, char *out);
 
 std::vector<nb::object> interned(std::initializer_list<const char *> names);
 

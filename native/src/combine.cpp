@@ -42,14 +42,9 @@ void add_sums(Out<int64_t, 2> sums, In<int32_t, 1> row, In<int64_t, 2> values) {
 
 nb::object pack48(In<int64_t, 2> values) {
     const size_t n = values.size();
-    const int64_t *from = values.data();
-    uint64_t beyond = 0;
-    for (size_t i = 0; i < n; i++) beyond |= ((uint64_t)from[i] + LIMIT_48) >> 48;
-    if (beyond) return nb::none();
+    if (!fits_48(values.data(), n)) return nb::none();
     NewBytes out(6 * n);
-    for (size_t i = 0; i + 1 < n; i++)
-        memcpy(out.data + 6 * i, from + i, 8); // the next value covers the last two bytes
-    if (n) memcpy(out.data + 6 * (n - 1), from + n - 1, 6);
+    pack_48(values.data(), n, out.data);
     return array_at(out.object, out.data, DType::u1, {values.shape(0), values.shape(1), 6});
 }
 
@@ -76,6 +71,17 @@ void add_combined(Out<float, 2> x, In<int64_t, 2> sums, Pool *pool) {
 }
 
 } // namespace
+
+bool fits_48(const int64_t *sums, size_t count) {
+    uint64_t beyond = 0;
+    for (size_t i = 0; i < count; i++) beyond |= ((uint64_t)sums[i] + LIMIT_48) >> 48;
+    return !beyond;
+}
+
+void pack_48(const int64_t *sums, size_t count, char *out) {
+    for (size_t i = 0; i + 1 < count; i++) memcpy(out + 6 * i, sums + i, 8); // the next value covers the last two bytes
+    if (count) memcpy(out + 6 * (count - 1), sums + count - 1, 6);
+}
 
 void bind_combine(nb::module_ &m) {
     auto sums = nb::arg("sums").noconvert();

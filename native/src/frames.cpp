@@ -3,9 +3,6 @@
 
 #include "calls.h"
 
-#define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
-#include <numpy/arrayobject.h>
-
 using namespace framing;
 
 namespace {
@@ -17,31 +14,17 @@ template <class T> void put(std::vector<uint8_t> &to, T value) {
     to.insert(to.end(), bytes, bytes + sizeof value);
 }
 
-void load_numpy() {
-    static bool loaded = false;
-    if (!loaded && _import_array() < 0) throw nb::python_error();
-    loaded = true;
-}
-
 } // namespace
-
-nb::object array_at(nb::handle owner, const void *data, DType dtype, std::initializer_list<size_t> shape) {
-    constexpr int types[] = {NPY_INT8, NPY_UINT8, NPY_INT32, NPY_INT64, NPY_FLOAT32};
-    load_numpy();
-    npy_intp extents[3];
-    std::copy(shape.begin(), shape.end(), extents);
-    PyObject *array =
-        PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(types[(int)dtype]), (int)shape.size(), extents,
-                             nullptr, const_cast<void *>(data), NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED, nullptr);
-    if (!array) throw nb::python_error();
-    nb::object made = nb::steal(array);
-    if (PyArray_SetBaseObject((PyArrayObject *)array, owner.inc_ref().ptr())) throw nb::python_error();
-    return made;
-}
 
 NewBytes::NewBytes(size_t size) : object(nb::steal(PyBytes_FromStringAndSize(nullptr, (Py_ssize_t)size))) {
     if (!object.is_valid()) throw nb::python_error();
     data = PyBytes_AS_STRING(object.ptr());
+}
+
+nb::object array_of(const std::vector<int32_t> &values) {
+    NewBytes bytes(4 * values.size());
+    std::copy(values.begin(), values.end(), (int32_t *)bytes.data);
+    return array_at(bytes.object, bytes.data, DType::i4, {values.size()});
 }
 
 Writer::Writer(uint8_t kind, std::initializer_list<int64_t> numbers, std::initializer_list<size_t> extents,

@@ -1,8 +1,10 @@
 // What keeps a process safe from the outside: mapped files that shrink, parents that die.
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "arrays.h"
@@ -58,7 +60,9 @@ void install() {
 
 class Watch {
   public:
-    explicit Watch(In<uint8_t, 1> data) : owner_(nb::cast(data)) {
+    Watch(In<uint8_t, 1> data, int descriptor, nb::bytes path, int64_t modified_ns)
+        : owner_(nb::borrow(data.array())), descriptor_(descriptor), path_(path.c_str()), size_((int64_t)data.shape(0)),
+          modified_ns_(modified_ns) {
         install();
         for (Range &range : ranges) {
             uintptr_t free_slot = 0;
@@ -73,6 +77,12 @@ class Watch {
     ~Watch() { close(); }
     Watch(const Watch &) = delete;
 
+    // Nothing was lost, and the mapped file and whatever has its path now are as they were. A removed file is no change.
+    bool intact() const {
+        struct stat now;
+        if (fault() >= 0 || fstat(descriptor_, &now) || !is_same(now)) return false;
+        return stat(path_.c_str(), &now) ? errno == ENOENT : is_same(now);
+    }
     int64_t fault() const { return range_ ? range_->fault.load() : last_; }
     void close() {
         if (!range_) return;
@@ -84,7 +94,14 @@ class Watch {
     }
 
   private:
+    bool is_same(const struct stat &now) const {
+        return now.st_size == size_ && now.st_mtim.tv_sec * 1000000000LL + now.st_mtim.tv_nsec == modified_ns_;
+    }
+
     nb::object owner_;
+    const int descriptor_;
+    const std::string path_;
+    const int64_t size_, modified_ns_;
     Range *range_ = nullptr;
     int64_t last_ = -1;
 };
@@ -98,7 +115,9 @@ bool die_with_parent(int expected_parent) {
 
 void bind_guard(nb::module_ &m) {
     nb::class_<Watch>(m, "Watch")
-        .def(nb::init<In<uint8_t, 1>>(), nb::arg("data").noconvert())
+        .def(nb::init<In<uint8_t, 1>, int, nb::bytes, int64_t>(), nb::arg("data").noconvert(), "descriptor"_a, "path"_a,
+             "modified_ns"_a)
+        .def("intact", &Watch::intact)
         .def("fault", &Watch::fault)
         .def("close", &Watch::close);
     m.def("die_with_parent", &die_with_parent, "expected_parent"_a);

@@ -20,6 +20,7 @@ void bind_guard(nb::module_ &);
 void bind_plan(nb::module_ &);
 void bind_calls(nb::module_ &);
 void bind_answers(nb::module_ &);
+void bind_answer_call(nb::module_ &);
 
 namespace {
 
@@ -80,4 +81,5 @@ NB_MODULE(_kernels, m) {
     bind_plan(m);
     bind_calls(m);
     bind_answers(m);
+    bind_answer_call(m);
 }

@@ -47,7 +47,13 @@ struct Columns {
     }
 };
 
-nb::list plan_entries(In<int32_t, 2> ids, In<float, 2> weights, In<int64_t, 1> owner) {
+// A bitmap of the places from `start` to before `end`.
+nb::object places(size_t start, size_t end) {
+    const nb::int_ one(1);
+    return ((one << nb::int_(end - start)) - one) << nb::int_(start);
+}
+
+nb::list plan_entries(nb::type_object part, In<int32_t, 2> ids, In<float, 2> weights, In<int64_t, 1> owner) {
     expect_equal("weights: rows", weights.shape(0), ids.shape(0));
     expect_equal("weights: columns", weights.shape(1), ids.shape(1));
     std::vector<Entry> entries = entries_of(ids, weights, owner);
@@ -56,6 +62,7 @@ nb::list plan_entries(In<int32_t, 2> ids, In<float, 2> weights, In<int64_t, 1> o
     Columns columns(3, n);
     int32_t *expert = columns.column<int32_t>(0), *row = columns.column<int32_t>(1);
     float *weight = columns.column<float>(2);
+    static const auto *names = new std::vector(interned({"holder", "attempt", "bits", "expert", "row", "weight"}));
     nb::list shares;
     size_t start = 0;
     for (size_t i = 0; i < n; i++) {
@@ -67,8 +74,10 @@ nb::list plan_entries(In<int32_t, 2> ids, In<float, 2> weights, In<int64_t, 1> o
             refuse(in_row(e.at, k) + "routed to expert " + std::to_string(e.expert) + " twice, once expected");
         if (i + 1 < n && entries[i + 1].holder == e.holder) continue;
         size_t end = i + 1;
-        shares.append(nb::make_tuple(e.holder, start, columns.view(0, DType::i4, start, end),
-                                     columns.view(1, DType::i4, start, end), columns.view(2, DType::f4, start, end)));
+        shares.append(Reader::message(part, *names,
+                                      {nb::int_(e.holder), nb::int_(0), places(start, end),
+                                       columns.view(0, DType::i4, start, end), columns.view(1, DType::i4, start, end),
+                                       columns.view(2, DType::f4, start, end)}));
         start = end;
     }
     return shares;
@@ -94,45 +103,47 @@ nb::tuple distinct_rows(In<int32_t, 1> row, size_t rows) {
 }
 
 nb::tuple assign_slots(In<int32_t, 1> entry_row, In<int32_t, 1> row) {
-    const size_t rows = row.shape(0), n = entry_row.shape(0);
-    check_rows(entry_row, rows);
-    std::vector<int32_t> count(rows, 0), slot(rows);
-    for (size_t i = 0; i < n; i++) count[entry_row(i)]++;
-    for (int32_t c : count)
-        if (c > MAX_ENTRIES_PER_ROW)
-            refuse(std::to_string(c) + " experts for one row, " + std::to_string(MAX_ENTRIES_PER_ROW) +
-                   " at most expected");
-    size_t singles = std::count(count.begin(), count.end(), 1);
-    size_t sums = std::count_if(count.begin(), count.end(), [](int32_t c) { return c > 1; });
-    Columns columns(1, n + singles + sums);
-    int32_t *entry_slot = columns.column<int32_t>(0), *single_row = entry_slot + n, *sum_row = single_row + singles;
-    int32_t single = 0, sum = 0;
-    for (size_t r = 0; r < rows; r++) {
-        if (count[r] == 1) {
-            single_row[single] = row(r);
-            slot[r] = single++;
-        } else if (count[r] > 1) {
-            sum_row[sum] = row(r);
-            slot[r] = -1 - sum++;
-        }
-    }
-    for (size_t i = 0; i < n; i++) entry_slot[i] = slot[entry_row(i)];
-    return nb::make_tuple(columns.view(0, DType::i4, 0, n), columns.view(0, DType::i4, n, n + singles),
-                          columns.view(0, DType::i4, n + singles, n + singles + sums));
+    Slots slots = slots_of(entry_row, row);
+    return nb::make_tuple(array_of(slots.of_entry), array_of(slots.single_row), array_of(slots.sum_row));
 }
 
-int32_t first_not_held(In<uint8_t, 1> held, In<int32_t, 1> expert) {
+int32_t first_not_held(In<uint8_t, 2> held, int64_t layer, In<int32_t, 1> expert) {
+    expect(layer >= 0 && layer < (int64_t)held.shape(0), "layer: out of range");
+    const uint8_t *row = held.data() + layer * held.shape(1);
     for (size_t i = 0; i < expert.shape(0); i++)
-        if ((uint32_t)expert(i) >= held.shape(0) || !held(expert(i))) return expert(i);
+        if ((uint32_t)expert(i) >= held.shape(1) || !row[expert(i)]) return expert(i);
     return -1;
 }
 
 } // namespace
 
+Slots slots_of(In<int32_t, 1> entry_row, In<int32_t, 1> row) {
+    const size_t rows = row.shape(0), n = entry_row.shape(0);
+    check_rows(entry_row, rows);
+    std::vector<int32_t> count(rows, 0), slot(rows);
+    for (size_t i = 0; i < n; i++) count[entry_row(i)]++;
+    Slots slots;
+    for (size_t r = 0; r < rows; r++) {
+        if (count[r] > MAX_ENTRIES_PER_ROW)
+            refuse(std::to_string(count[r]) + " experts for one row, " + std::to_string(MAX_ENTRIES_PER_ROW) +
+                   " at most expected");
+        if (count[r] == 1) {
+            slot[r] = (int32_t)slots.single_row.size();
+            slots.single_row.push_back(row(r));
+        } else if (count[r] > 1) {
+            slot[r] = -1 - (int32_t)slots.sum_row.size();
+            slots.sum_row.push_back(row(r));
+        }
+    }
+    for (size_t i = 0; i < n; i++) slots.of_entry.push_back(slot[entry_row(i)]);
+    return slots;
+}
+
 void bind_plan(nb::module_ &m) {
-    m.def("plan_entries", &plan_entries, nb::arg("ids").noconvert(), nb::arg("weights").noconvert(),
+    m.def("plan_entries", &plan_entries, "part"_a, nb::arg("ids").noconvert(), nb::arg("weights").noconvert(),
           nb::arg("owner").noconvert());
     m.def("distinct_rows", &distinct_rows, nb::arg("row").noconvert(), "rows"_a);
     m.def("assign_slots", &assign_slots, nb::arg("entry_row").noconvert(), nb::arg("row").noconvert());
-    m.def("first_not_held", &first_not_held, nb::arg("held").noconvert(), nb::arg("expert").noconvert());
+    m.def("first_not_held", &first_not_held, nb::arg("held").noconvert(), "layer"_a,
+          nb::arg("expert").noconvert());
 }

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 import native
 from protocol.errors import ExpertError
-from protocol.messages import F32, I8, I32, I64, MAX_REASON, U8, RunExperts, Sums, WorkFailed
+from protocol.messages import I32, I64, MAX_REASON, U8, RunExperts, Sums, WorkFailed
 
 
-class ActivationRows(Protocol):
-    """Activations in the form that a runner's kernels take."""
+class Runner(Protocol):
+    """What computes experts, wherever they lie."""
 
-    @property
-    def columns(self) -> int: ...
+    def answer(self, work: RunExperts, wait_us: int) -> Sums:
+        """Every entry, times its weight, summed by row. `wait_us` goes into the answer.
 
-
-Rows = TypeVar("Rows", bound=ActivationRows)
-
-
-class Runner(Protocol[Rows]):
-    """What computes experts, wherever they lie: `expert_worker.bank.ExpertBank` says it in full."""
-
-    def rows(self, layer: int, codes: I8, scales: F32, values: F32) -> Rows: ...
-
-    def run(
-        self,
-        layer: int,
-        rows: Rows,
-        entry_expert: I32,
-        entry_row: I32,
-        entry_weight: F32,
-        entry_slot: I32,
-        singles: F32,
-        sums: I64,
-    ) -> None: ...
+        ExpertError names the expert that is out of range, gives a number out of range, or lies in a file that has
+        changed; or none, for activations that are none of this layer's.
+        """
 
 
 class Slots(NamedTuple):
@@ -51,36 +33,16 @@ class Slots(NamedTuple):
     """Those with more, ascending."""
 
 
-def answer(work: RunExperts, bank: Runner[Rows], held: U8 | None, wait_us: int = 0) -> Sums | WorkFailed:
+def answer(work: RunExperts, experts: Runner, held: U8 | None, wait_us: int = 0) -> Sums | WorkFailed:
     """Run the experts if all of them are in `held` (layers, experts), the set of the placement that `work` names.
 
     None means that the placement is not known. `wait_us` goes into the answer.
     """
     try:
         _check_held(work, held)
-        rows = bank.rows(work.layer, work.codes, work.scales, work.values)
-        slots = assign_slots(work.layer, work.entry_row, work.row)
-        single = np.empty((len(slots.single_row), rows.columns), np.float32)
-        sums = np.zeros((len(slots.sum_row), rows.columns), np.int64)
-        began = time.perf_counter_ns()
-        bank.run(work.layer, rows, work.entry_expert, work.entry_row, work.entry_weight, slots.entry_slot, single, sums)
-        busy_us = (time.perf_counter_ns() - began) // 1000
+        return experts.answer(work, wait_us)
     except ExpertError as error:
         return _failed(work, error)
-    sum48, sum64 = pack(sums)
-    return Sums(
-        session=work.session,
-        step=work.step,
-        layer=work.layer,
-        attempt=work.attempt,
-        single_row=slots.single_row,
-        single=single,
-        sum_row=slots.sum_row,
-        sum48=sum48,
-        sum64=sum64,
-        busy_us=busy_us,
-        wait_us=wait_us,
-    )
 
 
 def assign_slots(layer: int, entry_row: I32, row: I32) -> Slots:
@@ -104,16 +66,16 @@ def pack(sums: I64) -> tuple[U8, I64]:
 
 
 def _check_held(work: RunExperts, held: U8 | None) -> None:
-    first = int(work.entry_expert[0])
     if held is None:
-        raise ExpertError(work.layer, first, f"placement {work.placement} is not known here")
+        raise ExpertError(work.layer, int(work.entry_expert[0]), f"placement {work.placement} is not known here")
     layers, experts = held.shape
     if work.layer >= layers:
         raise ExpertError(work.layer, -1, f"the model has layers 0 to {layers - 1}")
-    if work.entry_expert[-1] >= experts:
-        raise ExpertError(work.layer, int(work.entry_expert[-1]), f"the model has experts 0 to {experts - 1}")
-    missing = native.first_not_held(held[work.layer], work.entry_expert)
+    missing = native.first_not_held(held, work.layer, work.entry_expert)
     if missing >= 0:
+        most = int(work.entry_expert[-1])  # they ascend
+        if most >= experts:
+            raise ExpertError(work.layer, most, f"the model has experts 0 to {experts - 1}")
         raise ExpertError(work.layer, missing, f"not held under placement {work.placement}")
 
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import native
 from protocol.codec import MAX_FRAME_BYTES
 from protocol.errors import ExpertmeshError
-from protocol.holder.answer import Rows, Runner
+from protocol.holder.answer import Runner
 from protocol.holder.control import Control
 from protocol.holder.holdings import Preparer
 from protocol.holder.membership import Membership
@@ -36,7 +36,7 @@ from protocol.wire import Dialled, check_endpoint
 log = logging.getLogger(__name__)
 
 
-class Experts(Runner[Rows], Preparer, Protocol[Rows]):
+class Experts(Runner, Preparer, Protocol):
     """What is asked of experts: the compute loop runs them, the control thread makes them ready."""
 
 
@@ -44,7 +44,7 @@ class Experts(Runner[Rows], Preparer, Protocol[Rows]):
 class Holder:
     """What a process holds, and what its Hello says of it."""
 
-    experts: Experts[Any]
+    experts: Experts
     role: str
     isa: str
     threads: int

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from protocol.holder.answer import Rows, Runner, answer
+from protocol.holder.answer import Runner, answer
 from protocol.holder.holdings import Holdings
 from protocol.messages import Message, OpenWork, RunExperts, SayHello, Sums, WorkFailed
 
@@ -97,7 +97,7 @@ class Orders:
             return None
 
 
-def compute(orders: Orders, dial: Callable[[str], Connection], bank: Runner[Rows], progress: Progress) -> Leave:
+def compute(orders: Orders, dial: Callable[[str], Connection], bank: Runner, progress: Progress) -> Leave:
     """Serve one desk after the other, each on a connection of its own, until told to leave."""
     order: Desk | Leave | None = None
     while not isinstance(order, Leave):
@@ -113,7 +113,7 @@ def compute(orders: Orders, dial: Callable[[str], Connection], bank: Runner[Rows
     return order
 
 
-def serve(line: Connection, desk: Desk, orders: Orders, bank: Runner[Rows], progress: Progress) -> Desk | Leave:
+def serve(line: Connection, desk: Desk, orders: Orders, bank: Runner, progress: Progress) -> Desk | Leave:
     """Answer every RunExperts of this desk exactly once, in order, until there is another order."""
     malformed = progress.malformed
     progress.step = progress.layer = -1
@@ -139,7 +139,7 @@ def serve(line: Connection, desk: Desk, orders: Orders, bank: Runner[Rows], prog
     return order
 
 
-def _do(work: RunExperts, desk: Desk, bank: Runner[Rows], progress: Progress, wait_us: int) -> Sums | WorkFailed:
+def _do(work: RunExperts, desk: Desk, bank: Runner, progress: Progress, wait_us: int) -> Sums | WorkFailed:
     reply = answer(work, bank, desk.holdings.get(work.placement), wait_us)
     progress.calls += 1
     progress.wait_us += wait_us

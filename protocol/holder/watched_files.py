@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,7 +19,7 @@ class WatchedFiles:
 
     def __init__(self, files: Iterable[MappedFile]) -> None:
         """The files stay open for as long as they are watched."""
-        self._files = {file.path.name: (file, native.Watch(file.data)) for file in files}
+        self._files = {file.path.name: (file, _watch(file)) for file in files}
 
     def problem(self, name: str | None = None) -> str | None:
         """What became of the file `name` (of any, if None) since it was opened, in a sentence; None if nothing did."""
@@ -36,10 +37,14 @@ class WatchedFiles:
         What was read from a file that is not the one we opened is worth nothing, however finite it looks.
         """
         for name in names:
-            if problem := self.problem(name):
+            if not self._files[name][1].intact() and (problem := self.problem(name)):
                 raise ChangedExpertError(layer, int(experts[0]) if len(experts) else -1, problem)
 
     def close(self) -> None:
         """No longer survive changes of the files. May be called again."""
         for _, watch in self._files.values():
             watch.close()
+
+
+def _watch(file: MappedFile) -> native.Watch:
+    return native.Watch(file.data, file.descriptor, os.fsencode(file.path), file.modified_ns)

@@ -34,6 +34,7 @@ PART_OF = {
     "attention": "attention: cache",
     "route": ROUTER,
     "run_experts": EXPERTS,
+    "answer_call": EXPERTS,
     "add_combined": "combine",
     "add_rows": "combine",
     "add_answer": ADDED,

@@ -26,7 +26,7 @@ from protocol.messages import F32, I32, I64, RunExperts, Sums
 
 WIDTH, EXPERTS, USED = 2048, 128, 8
 OWNER = np.repeat(np.array([1, 2], np.int64), EXPERTS // 2)
-HELD = np.ones(EXPERTS, np.uint8)
+HELD = np.ones((4, EXPERTS), np.uint8)
 Result = TypeVar("Result")
 PARTS = ("plan", "send", "take in", "reply", "take")
 
@@ -89,7 +89,7 @@ class Layer:
     def _take_in(self, frames: list[bytes]) -> tuple[RunExperts, I32, I32]:
         work = codec.decode(frames)
         assert isinstance(work, RunExperts)
-        assert native.first_not_held(HELD, work.entry_expert) < 0
+        assert native.first_not_held(HELD, work.layer, work.entry_expert) < 0
         _, single_row, sum_row = assign_slots(work.layer, work.entry_row, work.row)
         native.Rows.quantised(work.codes, work.scales)
         return work, single_row, sum_row

@@ -23,6 +23,11 @@ def mapped(path: Path) -> np.ndarray:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
 
+def watch_of(data: np.ndarray) -> native.Watch:
+    """A watch of these bytes, of no file: only for faults."""
+    return native.Watch(data, -1, b"", 0)
+
+
 def touch(data: np.ndarray, columns: int) -> None:
     """Let a kernel read it all, one F32 row a page."""
     rows = data.size // (4 * columns)
@@ -35,7 +40,7 @@ def test_a_shrunk_file_is_remembered_by_offset(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(bytes(8 * PAGE))
     data = mapped(path)
-    watch = native.Watch(data)
+    watch = watch_of(data)
     touch(data, PAGE // 4)
     assert watch.fault() == -1
     os.truncate(path, 3 * PAGE)
@@ -50,7 +55,7 @@ def test_every_watch_of_the_place_is_told(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(bytes(4 * PAGE))
     data = mapped(path)
-    watches = [native.Watch(data), native.Watch(data[PAGE:]), native.Watch(data[: PAGE // 2])]
+    watches = [watch_of(data), watch_of(data[PAGE:]), watch_of(data[: PAGE // 2])]
     os.truncate(path, 2 * PAGE)
     touch(data, PAGE // 4)
     assert watches[0].fault() // PAGE >= 2
@@ -62,7 +67,31 @@ def test_watches_are_reused_after_they_close(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(bytes(PAGE))
     for _ in range(600):  # more than there are slots
-        native.Watch(mapped(path)).close()
+        watch_of(mapped(path)).close()
+
+
+def test_a_file_is_intact_while_it_and_its_path_are_as_they_were(tmp_path: Path) -> None:
+    path, other = tmp_path / "weights", tmp_path / "other"
+    path.write_bytes(bytes(PAGE))
+    data, modified_ns = mapped(path), path.stat().st_mtime_ns
+    with path.open("rb") as file:
+        watch = native.Watch(data, file.fileno(), os.fsencode(path), modified_ns)
+        assert watch.intact()
+        os.utime(path, ns=(modified_ns, modified_ns + 1))
+        assert not watch.intact()
+        os.utime(path, ns=(modified_ns, modified_ns))
+        assert watch.intact()
+        path.unlink()
+        assert watch.intact()  # the mapping keeps its bytes
+        other.write_bytes(bytes(PAGE + 1))
+        other.rename(path)
+        assert not watch.intact()
+        path.unlink()
+        path.symlink_to(path)
+        assert not watch.intact()  # nobody can tell what is there
+        path.unlink()
+        watch.close()
+    assert not watch.intact()
 
 
 UNWATCHED = """
@@ -71,7 +100,7 @@ import numpy as np
 import native
 with open(sys.argv[1], "r+b") as file:
     view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    native.Watch(np.zeros(10, np.uint8))
+    native.Watch(np.zeros(10, np.uint8), -1, b"", 0)
     os.truncate(sys.argv[1], 0)
     view[0]
 """

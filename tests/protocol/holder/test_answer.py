@@ -142,7 +142,7 @@ def test_nothing_is_computed_of_work_that_is_not_held_completely() -> None:
 
 def test_only_an_expert_error_is_an_answer() -> None:
     class Broken:
-        def rows(self, *arguments: object) -> None:
+        def answer(self, *arguments: object) -> None:
             raise ZeroDivisionError
 
     bank: Any = Broken()

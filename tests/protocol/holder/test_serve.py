@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from message_examples import run_experts
+from message_examples import run_experts, sums
 from queue_lines import WITHIN_S, QueueLine
 
-import native
 from protocol.errors import ExpertError
 from protocol.holder import serve as serve_module
 from protocol.holder.holdings import Holdings
 from protocol.holder.serve import Desk, Leave, Orders, Progress, compute
-from protocol.messages import Assign, BeatSeen, Message, OpenWork, SayHello, Stop, Sums, WorkFailed
+from protocol.messages import Assign, BeatSeen, Message, OpenWork, RunExperts, SayHello, Stop, Sums, WorkFailed
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -24,7 +23,7 @@ BYE = Leave(code=0, reason="test")
 
 
 class FakeBank:
-    """Adds 1 per entry; fails, or breaks, on request."""
+    """Gives some sums; fails, or breaks, on request."""
 
     def __init__(self) -> None:
         self.raises: Exception | None = None
@@ -32,21 +31,12 @@ class FakeBank:
         self.may_end = threading.Event()
         self.may_end.set()
 
-    def rows(self, layer: int, codes: Any, scales: Any, values: Any) -> native.Rows:
-        return native.Rows.quantised(codes, scales)
-
-    def run(
-        self, layer: int, rows: Any, expert: Any, row: Any, weight: Any, slot: Any, singles: Any, sums: Any
-    ) -> None:
+    def answer(self, work: RunExperts, wait_us: int) -> Sums:
         self.begun.set()
         assert self.may_end.wait(WITHIN_S)
         if self.raises is not None:
             raise self.raises
-        for one in slot.tolist():
-            if one >= 0:
-                singles[one] = 1
-            else:
-                sums[-1 - one] += 1
+        return sums(session=work.session, step=work.step, layer=work.layer, attempt=work.attempt, wait_us=wait_us)
 
 
 class Loop:
