@@ -240,14 +240,14 @@ class Cluster:
             seat = self._seats[serial] = Seat(member=member, line=Line(self._limits))
         return seat
 
-    def call(self, seat: Seat, part: Part, message: RunExperts, limit_s: float) -> bool:
-        """Send a call to a free seat, to be answered within `limit_s`; False if its member turns out to be gone."""
+    def call(self, seat: Seat, part: Part, message: RunExperts) -> bool:
+        """Send a call to a free seat, to be answered as fast as its worker does; False if that turns out to be gone."""
         work = seat.member.work
         assert work is not None  # owner tables name only members whose work connection is open
         if not self._work.send(work, message):
             self._follow(self.members.unroutable(work))
             return False
-        seat.line.begin(message.step, message.layer, part, self._clock(), limit_s)
+        seat.line.begin(message.step, message.layer, part, self._clock())
         self._latest = max(self._latest, (message.step, message.layer))
         return True
 

@@ -13,7 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -178,10 +178,10 @@ class MeshExperts:
         if not parts:
             return
         activations = self._activations(work)  # fetched before the device has more to do
-        for part in parts:
-            if part.holder == LOCAL:
-                work.local.append(_Left(part=part))
-            elif not self._send(work, part, *activations):
+        work.local.extend(_Left(part=part) for part in parts if part.holder == LOCAL)
+        calls = [(part, self._call(work, part, *activations)) for part in parts if part.holder != LOCAL]
+        for part, call in calls:  # one right after the other: the first wakes ZeroMQ's thread, the others find it awake
+            if not self._send(work, part, call):
                 self._plan_again(work, part)
 
     def _activations(self, work: _Layer) -> tuple[I8, F32, F32]:
@@ -191,17 +191,13 @@ class MeshExperts:
             return *rows.quantise(), _NO_FLOATS
         return _NO_CODES, _NO_FLOATS, rows.values()
 
-    def _send(self, work: _Layer, part: Part, codes: I8, scales: F32, values: F32) -> bool:
-        seat = self._cluster.seat(part.holder)
-        if seat is None or self._gave_up(work, part):
-            return False
+    def _call(self, work: _Layer, part: Part, codes: I8, scales: F32, values: F32) -> RunExperts:
         rows, index = part.distinct_rows(work.rows.count)
         if len(rows) < work.rows.count:  # only what this worker needs
             codes, scales = (codes[rows], scales[rows]) if len(codes) else (codes, scales)
             values = values[rows] if len(values) else values
         members = self._cluster.members
-        limit_s = seat.line.latency.limit_s(len(part))
-        message = RunExperts(
+        return RunExperts(
             session=members.terms.session,
             placement=members.active.version,
             step=work.step,
@@ -215,7 +211,15 @@ class MeshExperts:
             entry_row=index,
             entry_weight=part.weight,
         )
-        if not self._cluster.call(seat, part, message, limit_s):
+
+    def _send(self, work: _Layer, part: Part, call: RunExperts) -> bool:
+        seat = self._cluster.seat(part.holder)
+        if seat is None or self._gave_up(work, part):
+            return False
+        version = self._cluster.members.active.version
+        if call.placement != version:  # another turned out to be gone
+            call = replace(call, placement=version)
+        if not self._cluster.call(seat, part, call):
             return False
         work.awaited[seat] = part
         return True
@@ -298,6 +302,8 @@ class MeshExperts:
         """Of all steps under way: the answers to one may come while another is waited for."""
         for seat, message in self._cluster.answers():
             self._take(self._layers[message.step], seat, message)
+            if not any(work.awaited for work in self._layers.values()):
+                return  # what else has come can wait until the next layer has been asked for
 
     def _take(self, work: _Layer, seat: Seat, message: Sums | WorkFailed) -> None:
         part = work.awaited.pop(seat)

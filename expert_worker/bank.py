@@ -87,12 +87,10 @@ class ExpertBank:
 
     def answer(self, work: RunExperts, wait_us: int) -> Sums:
         """See `protocol.holder.answer.Runner`: from the message to the message in one native call."""
-        matrices = self._layers.get(work.layer)
-        if matrices is None:
-            layer_of(self.layout, work.layer)  # which says why there are none
-            raise KeyError(work.layer)
+        if work.layer not in self._layers:
+            layer_of(self.layout, work.layer)  # says why
         try:
-            reply = native.answer_call(Sums, work, self._pool, *matrices, wait_us)
+            reply = native.answer_call(Sums, work, self._pool, *self._layers[work.layer], wait_us)
         except (native.EntryRangeError, native.NonFiniteError) as error:
             self._check_files(work.layer, work.entry_expert)  # if it has changed, that is why
             raise in_words(work.layer, error, work.entry_expert) from None

@@ -172,8 +172,8 @@ def silu(x: NDArray[np.float32]) -> NDArray[np.float32]: ...
 def plan_entries(
     part: type[_Message], ids: NDArray[np.int32], weights: NDArray[np.float32], owner: NDArray[np.int64]
 ) -> list[_Message]:
-    """Entries of ids and weights (rows, k) in the order of (owner, expert, row), split by owner into instances of `part`
-    (coordinator.plan.Part). ValueError, naming the row, for what cannot be routed."""
+    """Entries of ids and weights (rows, k) in the order of (owner, expert, row), split by owner: a `part`
+    (the class coordinator.plan.Part) for each. ValueError, naming the row, for what cannot be routed."""
 
 def distinct_rows(row: NDArray[np.int32], rows: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Which of `rows` rows there are in `row`, ascending, and each entry's index into them."""

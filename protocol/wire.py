@@ -40,6 +40,7 @@ below the first: the other side may start a moment later, or much later."""
 
 _UNDELIVERABLE = (zmq.EAGAIN, zmq.EHOSTUNREACH)
 # As plain integers: operators of enumerations take longer than libzmq does.
+_EVENTS, _MORE = int(zmq.EVENTS), int(zmq.RCVMORE)
 _READABLE = int(zmq.POLLIN)
 _NOW = int(zmq.NOBLOCK)
 _NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -121,12 +122,12 @@ class _Socket:
 
     def _is_readable(self) -> bool:
         """Whether a message is there; to ask is cheaper than to fail at receiving."""
-        return bool(int(self._socket.getsockopt(zmq.EVENTS)) & _READABLE)
+        return bool(int(self._socket.getsockopt(_EVENTS)) & _READABLE)
 
     def _more(self) -> list[Frame]:
         """The rest of a multipart message, which libzmq has whole; frames beyond any message's number are let go."""
         frames: list[Frame] = []
-        while self._socket.getsockopt(zmq.RCVMORE):
+        while self._socket.getsockopt(_MORE):
             if len(frames) + 1 < self._copied_frames:  # small ones: copying is faster, and makes them aligned
                 frames.append(self._socket.recv(_NOW))
                 continue

@@ -21,8 +21,8 @@ struct Totals {
 };
 
 // Throws for what does not fit together, and is what must be called before `run_experts`.
-void check_experts(const Weights &gate, const Weights &up, const Weights &down, const Rows &rows, const Entries &entries,
-                   const Totals &to);
+void check_experts(const Weights &gate, const Weights &up, const Weights &down, const Rows &rows,
+                   const Entries &entries, const Totals &to);
 
 // Without the interpreter. Throws NonFinite for a row, EntryRange for an entry; the totals are then of no use.
 void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weights &down, Rows &rows,

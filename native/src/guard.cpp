@@ -77,7 +77,8 @@ class Watch {
     ~Watch() { close(); }
     Watch(const Watch &) = delete;
 
-    // Nothing was lost, and the mapped file and whatever has its path now are as they were. A removed file is no change.
+    // Nothing was lost, and the mapped file and whatever has its path now are as they were. A removed file is no
+    // change.
     bool intact() const {
         struct stat now;
         if (fault() >= 0 || fstat(descriptor_, &now) || !is_same(now)) return false;

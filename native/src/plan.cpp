@@ -144,6 +144,5 @@ void bind_plan(nb::module_ &m) {
           nb::arg("owner").noconvert());
     m.def("distinct_rows", &distinct_rows, nb::arg("row").noconvert(), "rows"_a);
     m.def("assign_slots", &assign_slots, nb::arg("entry_row").noconvert(), nb::arg("row").noconvert());
-    m.def("first_not_held", &first_not_held, nb::arg("held").noconvert(), "layer"_a,
-          nb::arg("expert").noconvert());
+    m.def("first_not_held", &first_not_held, nb::arg("held").noconvert(), "layer"_a, nb::arg("expert").noconvert());
 }

@@ -20,6 +20,7 @@ import native
 from coordinator.weights import DenseWeights
 from protocol.geometry import EMBEDDING
 from protocol.gguf import TensorInfo
+from protocol.messages import RunExperts
 from protocol.quant_types import TensorType
 
 EXPERTS, EXPERTS_AGAIN = "experts", "experts again"
@@ -155,10 +156,11 @@ class Timers:
         spent.calls += 1
         weights = [each for each in arguments if isinstance(each, native.Weights)]
         rows = [each for each in arguments if isinstance(each, native.Rows)]
-        if not weights or not rows:
+        entries = [each.entry_expert for each in arguments if isinstance(each, RunExperts)]
+        entries += [each for each in arguments if isinstance(each, np.ndarray) and each.dtype == np.int32]
+        if not weights or not (rows or entries):
             return
-        entries = [each for each in arguments if isinstance(each, np.ndarray) and each.dtype == np.int32]
-        matrices, uses = 1, rows[0].count
+        matrices, uses = 1, rows[0].count if rows else 0
         if entries:  # experts, whose numbers come first
             matrices, uses = len(np.unique(entries[0])), len(entries[0])
         for each in weights:
