@@ -86,9 +86,9 @@ void dequantise_row(TensorType type, const uint8_t *row, int columns, float *out
     });
 }
 
-Weights::Weights(In<uint8_t, 1> bytes, int type_id, long n, int r, int c, bool interleaved)
-    : data(bytes.data()), type((TensorType)type_id), matrices(n), rows(r), columns(c), packed(interleaved),
-      stride(row_bytes(type, c)), owner(nb::borrow(bytes.array())) {
+Weights::Weights(In<uint8_t, 1> given, int type_id, long n, int r, int c, bool interleaved)
+    : bytes(given), data(given.data()), type((TensorType)type_id), matrices(n), rows(r), columns(c),
+      packed(interleaved), stride(row_bytes(type, c)) {
     expect(!packed || quantised(), "packed: only quantised types are");
     expect(n > 0 && r > 0, "matrices and rows: 1 or more expected");
     size_t per_matrix = 0, total = 0;

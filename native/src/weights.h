@@ -27,13 +27,13 @@ PackedTileFn packed_tile_of(TensorType type);
 void dequantise_row(TensorType type, const uint8_t *row, int columns, float *out);
 
 struct Weights {
+    Kept<In<uint8_t, 1>> bytes; // keeps the mapping alive
     const uint8_t *data;
     TensorType type;
     long matrices;
     int rows, columns;
-    bool packed;      // in groups of PACKED_ROWS; rows after the last whole group are as in GGUF files
-    size_t stride;    // bytes per row
-    nb::object owner; // keeps the mapping alive
+    bool packed;   // in groups of PACKED_ROWS; rows after the last whole group are as in GGUF files
+    size_t stride; // bytes per row
 
     Weights(In<uint8_t, 1> bytes, int type, long matrices, int rows, int columns, bool packed);
     bool quantised() const { return is_quantised(type); }
