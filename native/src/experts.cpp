@@ -125,7 +125,7 @@ void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weigh
                      [&, g = groups[i]](long a, int r, const float *v, int count) {
                          long entry = g.from + a;
                          int32_t slot = entry_slot(entry);
-                         float weighted[PACKED_ROWS], *to = slot >= 0 ? &single[(size_t)slot * width + r] : weighted;
+                         float weighted[ROWS_TOGETHER], *to = slot >= 0 ? &single[(size_t)slot * width + r] : weighted;
                          if (!kernels().weigh(v, entry_weight(entry), to, count)) return bad.note(entry);
                          if (slot < 0) kernels().add_fixed(to, &sum[(size_t)(-1 - slot) * width + r], count);
                      });

@@ -239,7 +239,7 @@ template <class Type> constexpr bool HALF_BY_HALF = GROUP / WIDE == 2 && Type::B
 
 // For one activation (known to the compiler) or several.
 template <class Stored, bool ONE>
-EM_INLINE void packed_acts(const uint8_t *group, int columns, const ActTile &acts, float *out) {
+EM_INLINE void packed_acts(const uint8_t *group, int columns, const ActTile &acts, float *out, size_t stride) {
     using Type = Packed<Stored>;
     constexpr int PARTS = GROUP / WIDE, MOST = ONE ? 1 : PACKED_ACTS;
     constexpr int BLOCK_BYTES = GROUP * Stored::BYTES * exact::BLOCK / Stored::COLUMNS;
@@ -292,14 +292,15 @@ EM_INLINE void packed_acts(const uint8_t *group, int columns, const ActTile &act
         group += BLOCK_BYTES;
     }
     for (int a = 0; a < n; a++)
-        for (int h = 0; h < PARTS; h++) store(out + a * GROUP + h * WIDE, total[a][h]);
+        for (int h = 0; h < PARTS; h++) store(out + a * stride + h * WIDE, total[a][h]);
 }
 
-template <class Stored> void packed_tile(const uint8_t *group, int columns, const ActTile &acts, float *out) {
+template <class Stored>
+void packed_tile(const uint8_t *group, int columns, const ActTile &acts, float *out, size_t stride) {
     if (acts.n == 1)
-        packed_acts<Stored, true>(group, columns, acts, out);
+        packed_acts<Stored, true>(group, columns, acts, out, stride);
     else
-        packed_acts<Stored, false>(group, columns, acts, out);
+        packed_acts<Stored, false>(group, columns, acts, out, stride);
 }
 
 constexpr OfTypes<PackedTileFn> packed_tiles() {
