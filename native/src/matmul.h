@@ -2,9 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "inputs.h"
 #include "weights.h"
+
+class Pool;
+class Rows;
 
 // store(a, from, values, count) for every activation a and for runs of weight rows that make up [from, to) of one
 // matrix, of which `from` begins a tile; each weight row is read once for as many activations as a tile takes, while it
@@ -55,3 +59,12 @@ struct Chunks {
     int from(int chunk) const { return chunk * size; }
     int to(int chunk) const { return (chunk + 1) * size < rows ? (chunk + 1) * size : rows; }
 };
+
+struct Product {
+    const Weights *weights;
+    long matrix;
+    float *out; // (rows, weights.rows)
+};
+
+// Each out = rows @ weights[matrix].T; all are shared out to the threads together. Throws NonFinite. Columns must fit.
+void multiply(Pool &pool, Rows &rows, std::initializer_list<Product> products);
