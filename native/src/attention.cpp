@@ -52,6 +52,7 @@ void attention(Pool &pool, int layer, In<float, 3> query, std::vector<KvCache *>
     expect_equal("out: rows", out.shape(0), query.shape(0));
     expect_equal("out: columns", out.shape(1), (size_t)heads * dim);
     expect(!caches.empty(), "caches: one or more expected");
+    for (const KvCache *cache : caches) expect(cache, "caches: a KvCache each expected, not None");
     const int kv_heads = caches[0]->kv_heads;
     for (const KvCache *cache : caches) {
         expect(cache->kv_heads == kv_heads && cache->head_dim == dim, "caches: kv heads or head_dim differ");

@@ -9,7 +9,10 @@ template <class Array> void check_shape(const char *name, const Array &array, st
 
 std::vector<nb::object> listed(nb::sequence caches) {
     std::vector<nb::object> list;
-    for (nb::handle cache : caches) list.push_back(nb::borrow(cache));
+    for (nb::handle cache : caches) {
+        if (!nb::isinstance<KvCache>(cache)) throw nb::type_error("caches: a KvCache each expected");
+        list.push_back(nb::borrow(cache));
+    }
     return list;
 }
 
