@@ -2,9 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "inputs.h"
 #include "weights.h"
+
+class Pool;
+class Rows;
 
 constexpr int ROWS_TOGETHER = 8 * PACKED_ROWS; // weight rows that stay in cache for all activations
 
@@ -56,3 +60,12 @@ struct Chunks {
     int from(int chunk) const { return chunk * size; }
     int to(int chunk) const { return (chunk + 1) * size < rows ? (chunk + 1) * size : rows; }
 };
+
+struct Product {
+    const Weights *weights;
+    long matrix;
+    float *out; // (rows, weights.rows)
+};
+
+// Each out = rows @ weights[matrix].T; all are shared out to the threads together. Throws NonFinite. Columns must fit.
+void multiply(Pool &pool, Rows &rows, std::initializer_list<Product> products);
