@@ -18,7 +18,7 @@ from coordinator.dense_half import Cache
 from coordinator.kv import check_kv, no_room
 from coordinator.rope import rotation
 from coordinator.sums import LayerSums
-from coordinator.weights import mapped_weights
+from coordinator.weights import LayerWeights, mapped_weights
 from coordinator.window import Window, side_by_side
 from protocol.messages import F32, I32
 from protocol.model import Model
@@ -36,9 +36,28 @@ class DenseModel:
         self.geometry = model.geometry
         self.pool = pool
         self.weights = mapped_weights(model)
+        self.attention = [self._attention(layer) for layer in self.weights.layers]
+        self.routers = {number: self._router(number, matrix) for number, matrix in self.weights.routers.items()}
         self.rotation = rotation(model.geometry.rotary, model.geometry.head_dim)
         self._buffers: Activations[NDArray[Any]] = Activations.of(model.geometry, max_rows, np.empty)
         self._kv = kv
+
+    def _attention(self, layer: LayerWeights[native.Weights, F32]) -> native.AttentionHalf:
+        return native.AttentionHalf(
+            layer.attention_norm,
+            layer.query,
+            layer.key,
+            layer.value,
+            layer.query_norm,
+            layer.key_norm,
+            layer.output,
+            self.geometry.norm_eps,
+        )
+
+    def _router(self, layer: int, matrix: native.Weights) -> native.ExpertRouter:
+        of = self.geometry
+        norm = self.weights.layers[layer].ffn_norm
+        return native.ExpertRouter(norm, matrix, of.norm_eps, of.experts_used, of.normalise_weights, of.weight_scale)
 
     def new_cache(self, positions: int) -> native.KvCache:
         """Memory is taken as it is used. RequestError if there cannot be so much."""
@@ -73,76 +92,52 @@ class Step:
 
     def __init__(self, model: DenseModel, window: Window, buffers: Activations[NDArray[Any]]) -> None:
         """`buffers` are cut to the window's rows."""
-        self._pool, self._weights, self._geometry = model.pool, model.weights, model.geometry
-        self._window = window
+        self._model, self._pool = model, model.pool
         self.buffers = buffers
         buffers.x[:] = model.weights.embedding.dequantise(0, window.ids)
-        rotation = model.rotation
-        self._cos, self._sin = native.rope_table(window.row_position, rotation.frequencies, rotation.magnitude)
-        self._caches = [_native(chunk.sequence.cache) for chunk in window.chunks]
         buffers.sums.fill(0)  # the step before may have ended between two layers
         self.sums = LayerSums(host=buffers.sums)
         """Where the next layer's experts are added up, (rows, width)."""
+        rotation = model.rotation
+        self._native = native.StepBuffers(
+            buffers.x,
+            buffers.normed,
+            buffers.query,
+            buffers.key,
+            buffers.value,
+            buffers.attended,
+            buffers.router,
+            *native.rope_table(window.row_position, rotation.frequencies, rotation.magnitude),
+            [_native(chunk.sequence.cache) for chunk in window.chunks],
+            window.row_chunk,
+            window.row_position,
+        )
 
     def attend(self, layer: int) -> None:
         """x += attention of x; keys and values of the rows are stored. NonFiniteError(row)."""
-        weights, buffers, window, eps = self._weights.layers[layer], self.buffers, self._window, self._geometry.norm_eps
-        native.rms_norm(buffers.x, weights.attention_norm, eps, buffers.normed, self._pool)
-        rows = native.Rows(buffers.normed)  # quantised once, for three matrices
-        self._multiply(weights.query, rows, buffers.query)
-        self._multiply(weights.key, rows, buffers.key)
-        self._multiply(weights.value, rows, buffers.value)
-        for heads, norm in ((buffers.query, weights.query_norm), (buffers.key, weights.key_norm)):
-            native.rms_norm(heads, norm, eps, heads, self._pool)
-            native.rope(heads, self._cos, self._sin, self._pool)
-        for cache, (_, part) in zip(self._caches, window.parts(), strict=True):
-            cache.store(layer, int(window.row_position[part.start]), buffers.key[part], buffers.value[part])
-        native.attention(
-            self._pool, layer, buffers.query, self._caches, window.row_chunk, window.row_position, buffers.attended
-        )
-        self._multiply(weights.output, native.Rows(buffers.attended), buffers.normed)
-        native.add_rows(buffers.x, buffers.normed, self._pool)
+        self._model.attention[layer].attend(self._pool, layer, self._native)
 
     def route(self, layer: int, quantise: bool) -> tuple[native.Rows, I32, F32]:
         """What the experts take, and which of them: activation rows, ids and weights (rows, k). NonFiniteError(row)."""
-        buffers, geometry = self.buffers, self._geometry
-        rows = self._ffn_input(layer)
-        self._multiply(self._weights.routers[layer], rows, buffers.router)
-        ids, shares = native.route(
-            buffers.router, geometry.experts_used, geometry.normalise_weights, geometry.weight_scale, self._pool
-        )
-        if quantise:
-            rows.quantise(self._pool)  # here, where a bad row has a name, and before anybody works on it
-        return rows, ids, shares
+        return self._model.routers[layer].route(self._pool, self._native, quantise)
 
     def combine(self) -> None:
         """x += the layer's experts: rounded to fp32 once, however many there were."""
         native.add_combined(self.buffers.x, self.buffers.sums, self._pool)
-        self.buffers.sums.fill(0)
 
     def feed_forward(self, layer: int) -> None:
         """x += what a dense layer has in place of experts: one expert for all rows. NonFiniteError(row)."""
-        rows, out = self._ffn_input(layer), self.buffers.normed
-        every = np.arange(rows.count, dtype=np.int32)
-        matrices, first, one = self._weights.feed_forward[layer], np.zeros_like(every), np.ones(rows.count, np.float32)
+        x, out, weights = self.buffers.x, self.buffers.normed, self._model.weights
+        native.rms_norm(x, weights.layers[layer].ffn_norm, self._model.geometry.norm_eps, out, self._pool)
+        rows, every = native.Rows(out), np.arange(len(x), dtype=np.int32)
+        matrices, first, one = weights.feed_forward[layer], np.zeros_like(every), np.ones(len(x), np.float32)
         no_sums = np.empty((0, out.shape[1]), np.int64)
         try:
             native.run_experts(self._pool, *matrices, rows, first, every, one, every, out, no_sums)
         except native.EntryRangeError as error:
             reason = "the feed-forward network's output is not finite or 2**22 or more"
             raise native.NonFiniteError(reason, error.args[1]) from None
-        native.add_rows(self.buffers.x, out, self._pool)
-
-    def _ffn_input(self, layer: int) -> native.Rows:
-        buffers = self.buffers
-        native.rms_norm(
-            buffers.x, self._weights.layers[layer].ffn_norm, self._geometry.norm_eps, buffers.normed, self._pool
-        )
-        return native.Rows(buffers.normed)
-
-    def _multiply(self, weights: native.Weights, rows: native.Rows, out: F32) -> None:
-        """out (rows, ...) = rows @ weights.T, whatever the other axes of `out` are."""
-        native.matmul(self._pool, weights, 0, rows, out.reshape(rows.count, weights.rows))
+        native.add_rows(x, out, self._pool)
 
 
 def _native(cache: Cache) -> native.KvCache:

@@ -8,8 +8,7 @@ other are (`halves.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -132,15 +131,19 @@ class Engine:
                     self._finish(part)
                     if part is parts[0]:
                         between_layers()
-                    with _rows_named(f"layer {layer}", window, part.rows):
+                    try:
                         self._enter(part, layer)
+                    except native.NonFiniteError as error:
+                        raise _row_error(f"layer {layer}", window, part.rows, error) from error
             for part in parts:
                 self._finish(part)
         finally:
             self._experts.abandon()
         wanted = window.wanted_rows()
-        with _rows_named("the head", window, wanted):
+        try:
             return self._dense.logits(wanted)
+        except native.NonFiniteError as error:
+            raise _row_error("the head", window, wanted, error) from error
 
     def _begin(self, window: Window) -> list[_Part]:
         """The parts of a window that go through the layers side by side."""
@@ -186,13 +189,9 @@ class _Part:
     experts_under_way: bool = False
 
 
-@contextmanager
-def _rows_named(where: str, window: Window, rows: Sequence[int]) -> Iterator[None]:
-    """Turn NonFiniteError, which counts along `rows`, into RowError, which tells whose row it is."""
-    try:
-        yield
-    except native.NonFiniteError as error:
-        reason, index = error.args
-        row = rows[index]
-        sequence, position = window.chunks[window.row_chunk[row]].sequence, window.row_position[row]
-        raise RowError(f"{where}, row {row} of the window (position {position}): {reason}", sequence) from error
+def _row_error(where: str, window: Window, rows: Sequence[int], error: native.NonFiniteError) -> RowError:
+    """The error, which counts along `rows`, as one that tells whose row it is."""
+    reason, index = error.args
+    row = rows[index]
+    sequence, position = window.chunks[window.row_chunk[row]].sequence, window.row_position[row]
+    return RowError(f"{where}, row {row} of the window (position {position}): {reason}", sequence)

@@ -3,11 +3,14 @@
 try:
     from native._kernels import (
         PACKED_ROWS,
+        AttentionHalf,
         EntryRangeError,
+        ExpertRouter,
         KvCache,
         NonFiniteError,
         Pool,
         Rows,
+        StepBuffers,
         Watch,
         Weights,
         add_answer,
@@ -50,11 +53,14 @@ except ImportError as error:
 
 __all__ = [
     "PACKED_ROWS",
+    "AttentionHalf",
     "EntryRangeError",
+    "ExpertRouter",
     "KvCache",
     "NonFiniteError",
     "Pool",
     "Rows",
+    "StepBuffers",
     "Watch",
     "Weights",
     "add_answer",

@@ -112,7 +112,7 @@ def pack48(values: NDArray[np.int64]) -> NDArray[np.uint8] | None:
 
 def unpack48(packed: NDArray[np.uint8]) -> NDArray[np.int64]: ...
 def add_combined(x: NDArray[np.float32], sums: NDArray[np.int64], pool: Pool | None = None) -> None:
-    """x += fp32(sums), in place: the end of a layer."""
+    """x += fp32(sums), and sums = 0, in place: the end of a layer."""
 
 def add_rows(x: NDArray[np.float32], y: NDArray[np.float32], pool: Pool | None = None) -> None:
     """x += y, in place: the residual of the attention half."""
@@ -164,6 +164,67 @@ def route(
     logits: NDArray[np.float32], k: int, normalise: bool, scale: float, pool: Pool | None = None
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Router top-k: ids and weights times `scale` (rows, k), best first, ties to the lowest id. NonFiniteError(row)."""
+
+class StepBuffers:
+    """The memory of one step, (rows, ...) each, and whose rows they are: row i stands at `row_position[i]` of
+    `caches[row_cache[i]]`. One thread uses it at a time.
+
+    Rows of a cache follow each other, in the order of `caches` and of their positions. All arguments are kept alive.
+    """
+
+    def __init__(
+        self,
+        x: NDArray[np.float32],
+        normed: NDArray[np.float32],
+        query: NDArray[np.float32],
+        key: NDArray[np.float32],
+        value: NDArray[np.float32],
+        attended: NDArray[np.float32],
+        router: NDArray[np.float32],
+        cos: NDArray[np.float32],
+        sin: NDArray[np.float32],
+        caches: Sequence[KvCache],
+        row_cache: NDArray[np.int32],
+        row_position: NDArray[np.int32],
+    ) -> None:
+        """x and normed (rows, width); query (rows, heads, head_dim), key and value (rows, kv_heads, head_dim);
+        attended (rows, heads * head_dim); router (rows, experts); cos and sin as of `rope_table`."""
+
+class AttentionHalf:
+    """The weights of one layer's attention, which are kept alive."""
+
+    def __init__(
+        self,
+        norm: NDArray[np.float32],
+        query: Weights,
+        key: Weights,
+        value: Weights,
+        query_norm: NDArray[np.float32],
+        key_norm: NDArray[np.float32],
+        output: Weights,
+        eps: float,
+    ) -> None: ...
+    def attend(self, pool: Pool, layer: int, step: StepBuffers) -> None:
+        """step.x += attention of step.x: `rms_norm`, three products, `rms_norm` and `rope` of the heads, `store`,
+        `attention`, a product and `add_rows`, one after the other, in one call.
+
+        NonFiniteError(row) with x as it was; other buffers, and the caches' new positions, then hold anything.
+        ValueError, and nothing done, for positions that cannot be stored in `layer`.
+        """
+
+class ExpertRouter:
+    """The weights of one layer's norm and router, which are kept alive, and how experts are chosen: as of `route`."""
+
+    def __init__(
+        self, norm: NDArray[np.float32], weights: Weights, eps: float, k: int, normalise: bool, scale: float
+    ) -> None: ...
+    def route(
+        self, pool: Pool, step: StepBuffers, quantise: bool
+    ) -> tuple[Rows, NDArray[np.int32], NDArray[np.float32]]:
+        """What the experts take of step.x, and which: `rms_norm`, a product and `route` in one call.
+
+        The rows are quantised, and have no fp32 values, or have them and may be quantised later. NonFiniteError(row).
+        """
 
 def exponential(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """The exp of the bit path, elementwise, any shape: for sampling and tests."""

@@ -2,11 +2,12 @@
 // lanes as `Lanes` (lanes.h) has. Every file included below offers the same:
 //
 // Codes            such a vector, also of int32 or of pairs of int16
-// dots_below16     code[q] (0..15) holds columns 4q..4q+3 of a sub-block, x its 32 activation codes: dots of int32
-// dots_below32     the same for codes 0..31
-// dots_scaled      codes 0..63, columns 0..15 and 16..31 each times an integer scale: `Scales`, made by `scales_of` of
-//                  pairs of int16
-// dots_signed      codes -128..127; `sums` are the two int16 sums of x's halves, in one dword
+// half_below16     code[q] (0..15) holds columns 4q..4q+3 of half a sub-block, x its 16 activation codes: their dots,
+// to
+//                  be made int32 dots of the sub-block by `whole_below16` of both halves
+// half_below32     the same for codes 0..31, int32 dots that only need be added
+// half_scaled      the same for codes 0..63, times the integer scale of this half: `pairs` has those of both, as int16
+// half_signed      for codes -128..127; `whole_signed` takes the two int16 sums of x's halves as well, in one dword
 #pragma once
 
 #include "blocks.h"

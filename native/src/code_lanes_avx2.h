@@ -22,39 +22,29 @@ inline Codes products(Codes code, const int8_t *x) { return _mm256_maddubs_epi16
 inline Codes plus16(Codes a, Codes b) { return _mm256_add_epi16(a, b); }
 inline Codes widened(Codes pairs) { return dot_pairs(pairs, _mm256_set1_epi16(1)); }
 
-inline Codes products_of_four(const Codes *code, const int8_t *x) {
+inline Codes products_of_four(const Codes code[4], const int8_t *x) {
     return plus16(plus16(products(code[0], x), products(code[1], x + 4)),
                   plus16(products(code[2], x + 8), products(code[3], x + 12)));
 }
-inline Codes dots_below16(const Codes code[8], const int8_t *x) {
-    return widened(plus16(products_of_four(code, x), products_of_four(code + 4, x + 16)));
-}
-inline Codes dots_below32(const Codes code[8], const int8_t *x) {
-    return plus32(widened(products_of_four(code, x)), widened(products_of_four(code + 4, x + 16)));
+inline Codes half_below16(const Codes code[4], const int8_t *x) { return products_of_four(code, x); }
+inline Codes whole_below16(Codes first, Codes second) { return widened(plus16(first, second)); }
+inline Codes half_below32(const Codes code[4], const int8_t *x) { return widened(products_of_four(code, x)); }
+
+inline Codes half_scaled(const Codes code[4], const int8_t *x, Codes pairs, bool second) {
+    // The scale of this half twice in its lane, as int16.
+    Codes scale = second ? either(right<16>(pairs), both(pairs, all_dwords((int32_t)0xffff0000)))
+                         : either(both(pairs, all_dwords(0xffff)), left<16>(pairs));
+    return plus32(dot_pairs(plus16(products(code[0], x), products(code[1], x + 4)), scale),
+                  dot_pairs(plus16(products(code[2], x + 8), products(code[3], x + 12)), scale));
 }
 
-struct Scales { // each twice in its lane, as int16
-    Codes first, second;
-};
-inline Scales scales_of(Codes pairs) {
-    return {either(both(pairs, all_dwords(0xffff)), left<16>(pairs)),
-            either(right<16>(pairs), both(pairs, all_dwords((int32_t)0xffff0000)))};
-}
-inline Codes dots_scaled(const Codes code[8], const Scales &scales, const int8_t *x) {
+inline Codes half_signed(const Codes code[4], const int8_t *x) { // the codes' signs go to the activations
     Codes part[4];
-    for (int i = 0; i < 4; i++)
-        part[i] = dot_pairs(plus16(products(code[2 * i], x + 8 * i), products(code[2 * i + 1], x + 8 * i + 4)),
-                            i < 2 ? scales.first : scales.second);
-    return plus32(plus32(part[0], part[1]), plus32(part[2], part[3]));
-}
-
-inline Codes dots_signed(const Codes code[8], const int8_t *x, int32_t) { // the codes' signs go to the activations
-    Codes part[8];
-    for (int q = 0; q < 8; q++)
+    for (int q = 0; q < 4; q++)
         part[q] = widened(
             _mm256_maddubs_epi16(_mm256_abs_epi8(code[q]), _mm256_sign_epi8(all_dwords(dword_at(x + 4 * q)), code[q])));
-    return plus32(plus32(plus32(part[0], part[1]), plus32(part[2], part[3])),
-                  plus32(plus32(part[4], part[5]), plus32(part[6], part[7])));
+    return plus32(plus32(part[0], part[1]), plus32(part[2], part[3]));
 }
+inline Codes whole_signed(Codes first, Codes second, int32_t) { return plus32(first, second); }
 
 } // namespace

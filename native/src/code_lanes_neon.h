@@ -22,7 +22,7 @@ inline Codes dot_pairs(Codes a, Codes b) {
 }
 
 // Dword q of x goes to every lane of the q-th code.
-inline Codes dots_of_four(const Codes *code, const int8_t *x) {
+inline Codes dots_of_four(const Codes code[4], const int8_t *x) {
     const int8x16_t four = vld1q_s8(x);
     Codes sum = vdupq_n_s32(0);
     sum = vdotq_laneq_s32(sum, vreinterpretq_s8_s32(code[0]), four, 0);
@@ -30,19 +30,13 @@ inline Codes dots_of_four(const Codes *code, const int8_t *x) {
     sum = vdotq_laneq_s32(sum, vreinterpretq_s8_s32(code[2]), four, 2);
     return vdotq_laneq_s32(sum, vreinterpretq_s8_s32(code[3]), four, 3);
 }
-inline Codes dots_below32(const Codes code[8], const int8_t *x) {
-    return plus32(dots_of_four(code, x), dots_of_four(code + 4, x + 16));
+inline Codes half_below32(const Codes code[4], const int8_t *x) { return dots_of_four(code, x); }
+inline Codes half_below16(const Codes code[4], const int8_t *x) { return dots_of_four(code, x); }
+inline Codes whole_below16(Codes first, Codes second) { return plus32(first, second); }
+inline Codes half_scaled(const Codes code[4], const int8_t *x, Codes pairs, bool second) {
+    return vmulq_s32(dots_of_four(code, x), vshrq_n_s32(second ? pairs : left<16>(pairs), 16));
 }
-inline Codes dots_below16(const Codes code[8], const int8_t *x) { return dots_below32(code, x); }
-inline Codes dots_signed(const Codes code[8], const int8_t *x, int32_t) { return dots_below32(code, x); }
-
-struct Scales {
-    Codes first, second;
-};
-inline Scales scales_of(Codes pairs) { return {vshrq_n_s32(left<16>(pairs), 16), vshrq_n_s32(pairs, 16)}; }
-inline Codes dots_scaled(const Codes code[8], const Scales &scales, const int8_t *x) {
-    Codes first = vmulq_s32(dots_of_four(code, x), scales.first);
-    return vmlaq_s32(first, dots_of_four(code + 4, x + 16), scales.second);
-}
+inline Codes half_signed(const Codes code[4], const int8_t *x) { return dots_of_four(code, x); }
+inline Codes whole_signed(Codes first, Codes second, int32_t) { return plus32(first, second); }
 
 } // namespace

@@ -28,28 +28,23 @@ inline Codes int8_pairs(const uint8_t *p) {
     return v;
 }
 
-struct Scales {
-    Codes first, second;
-};
-inline Scales scales_of(Codes pairs) { return {left<16>(pairs) >> 16, pairs >> 16}; }
-inline Codes dot_pairs(Codes a, Codes b) {
-    Scales x = scales_of(a), y = scales_of(b);
-    return x.first * y.first + x.second * y.second;
-}
+inline Codes low16(Codes pairs) { return left<16>(pairs) >> 16; }
+inline Codes high16(Codes pairs) { return pairs >> 16; }
+inline Codes dot_pairs(Codes a, Codes b) { return low16(a) * low16(b) + high16(a) * high16(b); }
 
-inline Codes dots_of_four(const Codes *code, const int8_t *x) {
+inline Codes dots_of_four(const Codes code[4], const int8_t *x) {
     Codes sum = all_dwords(0);
     for (int q = 0; q < 4; q++)
         for (int b = 0; b < 4; b++) sum += ((Codes)((Unsigned)code[q] << (24 - 8 * b)) >> 24) * (int32_t)x[4 * q + b];
     return sum;
 }
-inline Codes dots_below32(const Codes code[8], const int8_t *x) {
-    return dots_of_four(code, x) + dots_of_four(code + 4, x + 16);
+inline Codes half_below32(const Codes code[4], const int8_t *x) { return dots_of_four(code, x); }
+inline Codes half_below16(const Codes code[4], const int8_t *x) { return dots_of_four(code, x); }
+inline Codes whole_below16(Codes first, Codes second) { return plus32(first, second); }
+inline Codes half_scaled(const Codes code[4], const int8_t *x, Codes pairs, bool second) {
+    return dots_of_four(code, x) * (second ? high16(pairs) : low16(pairs));
 }
-inline Codes dots_below16(const Codes code[8], const int8_t *x) { return dots_below32(code, x); }
-inline Codes dots_scaled(const Codes code[8], const Scales &scales, const int8_t *x) {
-    return dots_of_four(code, x) * scales.first + dots_of_four(code + 4, x + 16) * scales.second;
-}
-inline Codes dots_signed(const Codes code[8], const int8_t *x, int32_t) { return dots_below32(code, x); }
+inline Codes half_signed(const Codes code[4], const int8_t *x) { return dots_of_four(code, x); }
+inline Codes whole_signed(Codes first, Codes second, int32_t) { return plus32(first, second); }
 
 } // namespace

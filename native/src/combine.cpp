@@ -1,4 +1,6 @@
 // The fixed-point combine: entries meet as integers on the 2^-36 grid, so their order cannot matter.
+#include <algorithm>
+
 #include "calls.h"
 #include "exact.h"
 #include "kernels.h"
@@ -60,13 +62,14 @@ nb::object unpack48(In<uint8_t, 3> packed) {
     return out.object;
 }
 
-void add_combined(Out<float, 2> x, In<int64_t, 2> sums, Pool *pool) {
+void add_combined(Out<float, 2> x, Out<int64_t, 2> sums, Pool *pool) {
     expect_equal("sums: rows", sums.shape(0), x.shape(0));
     expect_equal("sums: columns", sums.shape(1), x.shape(1));
     nb::gil_scoped_release release;
     size_t width = x.shape(1);
     each_row(pool, (long)x.shape(0), width, [&, to = x.data(), from = sums.data()](long r) {
         for (size_t i = r * width; i < (r + 1) * width; i++) to[i] = to[i] + exact::from_fixed(from[i]);
+        std::fill(from + r * width, from + (r + 1) * width, 0);
     });
 }
 

@@ -1,7 +1,8 @@
 // Norms, rotary positions, and the elementwise functions of the bit path.
+#include "elementwise.h"
+
 #include "arrays.h"
 #include "exact.h"
-#include "kernels.h"
 #include "row_tasks.h"
 
 namespace {
@@ -20,12 +21,7 @@ void rms_norm(Any<const float> x, In<float, 1> weight, float eps, Any<float> out
     expect_equal("x: last axis", x.shape(x.ndim() - 1), n);
     expect_equal("out: values", out.size(), x.size());
     nb::gil_scoped_release release;
-    each_row(pool, (long)(x.size() / n), n, [&, from = x.data(), to = out.data()](long r) {
-        size_t at = (size_t)r * n;
-        float mean = sum_of_squares(from + at, (int)n) / (float)n;
-        float scale = 1.0f / exact::root(mean + eps);
-        kernels().norm_scale(from + at, weight.data(), scale, to + at, (int)n);
-    });
+    norm_rows(pool, x.data(), weight.data(), eps, out.data(), (long)(x.size() / n), (int)n);
 }
 
 nb::object rope_table(In<int32_t, 1> position, In<double, 1> inverse_frequency, double magnitude) {
@@ -50,20 +46,16 @@ void rope(Out<float, 3> x, In<float, 2> cos, In<float, 2> sin, Pool *pool) {
     }
     nb::gil_scoped_release release;
     each_row(pool, (long)rows, heads * dim, [&, to = x.data()](long r) {
-        for (size_t h = 0; h < heads; h++)
-            kernels().rotate(to + (r * heads + h) * dim, cos.data() + r * dim / 2, sin.data() + r * dim / 2,
-                             (int)(dim / 2));
+        turn_heads(to + r * heads * dim, (int)heads, cos.data() + r * dim / 2, sin.data() + r * dim / 2,
+                   (int)(dim / 2));
     });
 }
 
-void add_rows(Out<float, 2> x, In<float, 2> y, Pool *pool) {
+void add_arrays(Out<float, 2> x, In<float, 2> y, Pool *pool) {
     expect_equal("y: rows", y.shape(0), x.shape(0));
     expect_equal("y: columns", y.shape(1), x.shape(1));
     nb::gil_scoped_release release;
-    size_t width = x.shape(1);
-    each_row(pool, (long)x.shape(0), width, [&, to = x.data(), from = y.data()](long r) {
-        kernels().add(to + r * width, from + r * width, (int)width);
-    });
+    add_rows(pool, x.data(), y.data(), (long)x.shape(0), (int)x.shape(1));
 }
 
 using Function = void (*)(const float *, float *, int);
@@ -83,6 +75,24 @@ nb::object map(Any<const float> x, Function Kernels::*function) {
 
 } // namespace
 
+void norm_row(const float *x, const float *weight, float eps, float *out, int n) {
+    float mean = sum_of_squares(x, n) / (float)n;
+    float scale = 1.0f / exact::root(mean + eps);
+    kernels().norm_scale(x, weight, scale, out, n);
+}
+
+void norm_rows(Pool *pool, const float *x, const float *weight, float eps, float *out, long rows, int n) {
+    each_row(pool, rows, n, [=](long r) { norm_row(x + r * n, weight, eps, out + r * n, n); });
+}
+
+void turn_heads(float *x, int heads, const float *cos, const float *sin, int half) {
+    for (int h = 0; h < heads; h++) kernels().rotate(x + (size_t)h * 2 * half, cos, sin, half);
+}
+
+void add_rows(Pool *pool, float *x, const float *y, long rows, int n) {
+    each_row(pool, rows, n, [=](long r) { kernels().add(x + r * n, y + r * n, n); });
+}
+
 void bind_elementwise(nb::module_ &m) {
     auto x = nb::arg("x").noconvert();
     m.def("rms_norm", &rms_norm, x, nb::arg("weight").noconvert(), "eps"_a, nb::arg("out").noconvert(),
@@ -90,7 +100,7 @@ void bind_elementwise(nb::module_ &m) {
     m.def("rope_table", &rope_table, nb::arg("position").noconvert(), nb::arg("inverse_frequency").noconvert(),
           "magnitude"_a);
     m.def("rope", &rope, x, nb::arg("cos").noconvert(), nb::arg("sin").noconvert(), "pool"_a = nb::none());
-    m.def("add_rows", &add_rows, x, nb::arg("y").noconvert(), "pool"_a = nb::none());
+    m.def("add_rows", &add_arrays, x, nb::arg("y").noconvert(), "pool"_a = nb::none());
     m.def("exponential", [](Any<const float> v) { return map(v, &Kernels::exponential); }, x);
     m.def("silu", [](Any<const float> v) { return map(v, &Kernels::silu); }, x);
 }

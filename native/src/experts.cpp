@@ -115,7 +115,7 @@ void run_experts(Pool &pool, const Weights &gate, const Weights &up, const Weigh
                      [&, g = groups[i]](long a, int r, const float *v, int count) {
                          long entry = g.from + a;
                          int32_t slot = e.slot[entry];
-                         float weighted[PACKED_ROWS], *out = slot >= 0 ? &single[(size_t)slot * width + r] : weighted;
+                         float weighted[ROWS_TOGETHER], *out = slot >= 0 ? &single[(size_t)slot * width + r] : weighted;
                          if (!kernels().weigh(v, e.weight(entry), out, count)) return bad.note(entry);
                          if (slot < 0) kernels().add_fixed(out, &sum[(size_t)(-1 - slot) * width + r], count);
                      });

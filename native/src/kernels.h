@@ -47,8 +47,8 @@ struct ActTile {
     const float *sums;     // (columns / 32, n)
 };
 
-// out[a * PACKED_ROWS + r] = dot of row r of a group (packed_layout.h) with activation a.
-using PackedTileFn = void (*)(const uint8_t *group, int columns, const ActTile &acts, float *out);
+// out[a * stride + r] = dot of row r of a group (packed_layout.h) with activation a.
+using PackedTileFn = void (*)(const uint8_t *group, int columns, const ActTile &acts, float *out, size_t stride);
 
 // For each quantised type.
 template <class Fn> struct OfTypes {

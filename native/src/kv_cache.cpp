@@ -5,6 +5,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include "arrays.h"
 #include "exact.h"
 #include "pool.h"
 
@@ -44,17 +45,13 @@ uint8_t *KvCache::block_at(bool value, int layer, int kv_head, int start) const 
     return data_ + ((((size_t)value * layers + layer) * kv_heads + kv_head) * blocks_ + start / BLOCK) * line_;
 }
 
-void KvCache::store(int layer, int position, In<float, 3> key, In<float, 3> value) {
+void KvCache::check_room(int layer, int position, int n) const {
     expect(layer >= 0 && layer < layers, "layer: out of range");
-    for (const auto *kv : {&key, &value}) {
-        expect_equal("key and value: kv heads", kv->shape(1), (size_t)kv_heads);
-        expect_equal("key and value: head_dim", kv->shape(2), (size_t)head_dim);
-    }
-    expect_equal("value: rows", value.shape(0), key.shape(0));
-    int n = (int)key.shape(0);
     expect_range("position (no holes)", position, 0, stored_[layer]);
     expect_range("key: rows that the capacity has room for", n, 0, capacity - position);
-    nb::gil_scoped_release release;
+}
+
+void KvCache::store(int layer, int position, int n, const float *key, const float *value) {
     ExactFloats exact_floats;
     std::vector<uint16_t> line(head_dim);
     for (int i = 0; i < n; i++)
@@ -64,12 +61,12 @@ void KvCache::store(int layer, int position, In<float, 3> key, In<float, 3> valu
             uint8_t *values = block_at(true, layer, h, position + i);
             int at = (position + i) % BLOCK;
             if (half) {
-                kernels().float_to_half(key.data() + from, line.data(), head_dim);
+                kernels().float_to_half(key + from, line.data(), head_dim);
                 scatter(line.data(), head_dim, keys, at);
-                kernels().float_to_half(value.data() + from, (uint16_t *)values + (size_t)at * head_dim, head_dim);
+                kernels().float_to_half(value + from, (uint16_t *)values + (size_t)at * head_dim, head_dim);
             } else {
-                scatter(key.data() + from, head_dim, keys, at);
-                memcpy((float *)values + (size_t)at * head_dim, value.data() + from, sizeof(float) * head_dim);
+                scatter(key + from, head_dim, keys, at);
+                memcpy((float *)values + (size_t)at * head_dim, value + from, sizeof(float) * head_dim);
             }
         }
     if (position + n > stored_[layer]) stored_[layer] = position + n;
@@ -88,6 +85,22 @@ void KvCache::load(int layer, int kv_head, int start, std::vector<float> &scratc
     }
 }
 
+namespace {
+
+void store(KvCache &cache, int layer, int position, In<float, 3> key, In<float, 3> value) {
+    for (const auto *kv : {&key, &value}) {
+        expect_equal("key and value: kv heads", kv->shape(1), (size_t)cache.kv_heads);
+        expect_equal("key and value: head_dim", kv->shape(2), (size_t)cache.head_dim);
+    }
+    expect_equal("value: rows", value.shape(0), key.shape(0));
+    int n = (int)key.shape(0);
+    cache.check_room(layer, position, n);
+    nb::gil_scoped_release release;
+    cache.store(layer, position, n, key.data(), value.data());
+}
+
+} // namespace
+
 void bind_kv_cache(nb::module_ &m) {
     nb::class_<KvCache>(m, "KvCache")
         .def(nb::init<int, int, int, int, const std::string &>(), "layers"_a, "capacity"_a, "kv_heads"_a, "head_dim"_a,
@@ -97,6 +110,5 @@ void bind_kv_cache(nb::module_ &m) {
         .def_ro("kv_heads", &KvCache::kv_heads)
         .def_ro("head_dim", &KvCache::head_dim)
         .def_prop_ro("bytes", &KvCache::bytes)
-        .def("store", &KvCache::store, "layer"_a, "position"_a, nb::arg("key").noconvert(),
-             nb::arg("value").noconvert());
+        .def("store", &store, "layer"_a, "position"_a, nb::arg("key").noconvert(), nb::arg("value").noconvert());
 }

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "arrays.h"
 #include "kernels.h"
 
 // Keys as [layer][kv head][block][head_dim][64 positions], values as [layer][kv head][position][head_dim].
@@ -19,7 +18,10 @@ class KvCache {
 
     size_t bytes() const { return bytes_; }
     int stored(int layer) const { return stored_[layer]; }
-    void store(int layer, int position, In<float, 3> key, In<float, 3> value);
+    // Throws unless so many positions from `position` on can be stored in `layer`.
+    void check_room(int layer, int position, int n) const;
+    // key and value (n, kv_heads, head_dim), at positions that have been checked.
+    void store(int layer, int position, int n, const float *key, const float *value);
 
     // Points `block` at the fp32 keys and values from position `start`, a multiple of 64; `scratch`, kept by the caller
     // from one block to the next, holds them if they are stored otherwise.

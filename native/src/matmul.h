@@ -2,28 +2,33 @@
 #pragma once
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "inputs.h"
 #include "weights.h"
 
-// store(a, from, values, count) for every activation a and for runs of weight rows that make up [from, to) of one
-// matrix, of which `from` begins a tile; each weight row is read once for as many activations as a tile takes, while it
-// is still in cache.
+class Pool;
+class Rows;
+
+constexpr int ROWS_TOGETHER = 8 * PACKED_ROWS; // weight rows that stay in cache for all activations
+
+// store(a, from, values, count) for every activation a and for runs of weight rows, ROWS_TOGETHER at most, that make up
+// [from, to) of one matrix, of which `from` begins a tile; each weight row is read once for as many activations as a
+// tile takes, while it is still in cache.
 template <class Store>
 void dot_rows(const Weights &w, long matrix, int from, int to, const Inputs &inputs, Store store) {
     int r = from;
     if (w.packed) {
-        constexpr int TOGETHER = 8 * PACKED_ROWS; // weight rows that stay in cache for all activations
         PackedTileFn tile = packed_tile_of(w.type);
-        alignas(64) float out[PACKED_ACTS * PACKED_ROWS];
+        alignas(64) float out[PACKED_ACTS * ROWS_TOGETHER];
         int in_groups = std::min(to, w.rows / PACKED_ROWS * PACKED_ROWS);
-        for (; r < in_groups; r += TOGETHER) {
+        for (; r < in_groups; r += ROWS_TOGETHER) {
+            const int rows = std::min(in_groups - r, ROWS_TOGETHER);
             long first = 0;
             for (const ActTile &acts : inputs.tiles()) {
-                for (int g = r; g < std::min(r + TOGETHER, in_groups); g += PACKED_ROWS) {
-                    tile(w.row(matrix, g), w.columns, acts, out);
-                    for (int a = 0; a < acts.n; a++) store(first + a, g, out + a * PACKED_ROWS, PACKED_ROWS);
-                }
+                for (int g = 0; g < rows; g += PACKED_ROWS)
+                    tile(w.row(matrix, r + g), w.columns, acts, out + g, ROWS_TOGETHER);
+                for (int a = 0; a < acts.n; a++) store(first + a, r, out + a * ROWS_TOGETHER, rows);
                 first += acts.n;
             }
         }
@@ -55,3 +60,12 @@ struct Chunks {
     int from(int chunk) const { return chunk * size; }
     int to(int chunk) const { return (chunk + 1) * size < rows ? (chunk + 1) * size : rows; }
 };
+
+struct Product {
+    const Weights *weights;
+    long matrix;
+    float *out; // (rows, weights.rows)
+};
+
+// Each out = rows @ weights[matrix].T; all are shared out to the threads together. Throws NonFinite. Columns must fit.
+void multiply(Pool &pool, Rows &rows, std::initializer_list<Product> products);

@@ -16,6 +16,8 @@ void bind_elementwise(nb::module_ &);
 void bind_attention(nb::module_ &);
 void bind_kv_cache(nb::module_ &);
 void bind_router(nb::module_ &);
+void bind_step_buffers(nb::module_ &);
+void bind_dense_layer(nb::module_ &);
 void bind_guard(nb::module_ &);
 void bind_plan(nb::module_ &);
 void bind_calls(nb::module_ &);
@@ -77,6 +79,8 @@ NB_MODULE(_kernels, m) {
     bind_kv_cache(m);
     bind_attention(m);
     bind_router(m);
+    bind_step_buffers(m);
+    bind_dense_layer(m);
     bind_guard(m);
     bind_plan(m);
     bind_calls(m);

@@ -56,8 +56,6 @@ struct Sub {
     float sum;
 };
 
-// --- types: `head` runs once per block of 256 columns, `codes` per sub-block, `part` per activation of it ----------
-
 template <class Stored> struct Packed;
 
 // Types of 32 columns: `subs` blocks follow each other.
@@ -80,6 +78,23 @@ template <class Stored> struct Packed32 {
     }
 };
 
+// --- types: `head` runs once per block of 256 columns, `codes` per sub-block; per activation `half` gives the dots of
+// columns 0..15 (i = 0) or 16..31 with code[4i..], and `part` the sub-block's part of the sum, made of both.
+// BY_HALVES: whether to take all activations through one half before the other pays (docs/results.md) ----------------
+
+struct Below16 {
+    static constexpr bool BY_HALVES = true;
+    template <class Head> EM_INLINE Codes half(const Head &, int, int i, const Codes code[8], const Sub &x) {
+        return half_below16(code + 4 * i, x.codes + 16 * i);
+    }
+};
+struct Below32 {
+    static constexpr bool BY_HALVES = false;
+    template <class Head> EM_INLINE Codes half(const Head &, int, int i, const Codes code[8], const Sub &x) {
+        return half_below32(code + 4 * i, x.codes + 16 * i);
+    }
+};
+
 template <int MIDDLE, class Head> EM_INLINE Lanes centred_part(const Head &head, int j, Codes dots, const Sub &x) {
     Codes middle = dot_pairs(all_dwords(x.sums16), all_dwords(int16_twice(MIDDLE)));
     return times(head.d[j], to_floats(less32(dots, middle)));
@@ -89,37 +104,41 @@ template <class Head> EM_INLINE Lanes affine_part(const Head &head, int j, Codes
     return fused(head.minimum[j], all(x.sum), times(head.d[j], to_floats(dots)));
 }
 
-template <> struct Packed<blocks::Q4_0> : Packed32<blocks::Q4_0> {
-    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
-        return centred_part<8>(head, j, dots_below16(code, x.codes), x);
+template <> struct Packed<blocks::Q4_0> : Packed32<blocks::Q4_0>, Below16 {
+    EM_INLINE Lanes part(const Head &head, int j, Codes first, Codes second, const Sub &x) {
+        return centred_part<8>(head, j, whole_below16(first, second), x);
     }
 };
 
-template <> struct Packed<blocks::Q4_1> : Packed32<blocks::Q4_1> {
-    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
-        return affine_part(head, j, dots_below16(code, x.codes), x);
+template <> struct Packed<blocks::Q4_1> : Packed32<blocks::Q4_1>, Below16 {
+    EM_INLINE Lanes part(const Head &head, int j, Codes first, Codes second, const Sub &x) {
+        return affine_part(head, j, whole_below16(first, second), x);
     }
 };
 
-template <> struct Packed<blocks::Q5_0> : Packed32<blocks::Q5_0> {
-    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
-        return centred_part<16>(head, j, dots_below32(code, x.codes), x);
+template <> struct Packed<blocks::Q5_0> : Packed32<blocks::Q5_0>, Below32 {
+    EM_INLINE Lanes part(const Head &head, int j, Codes first, Codes second, const Sub &x) {
+        return centred_part<16>(head, j, plus32(first, second), x);
     }
 };
 
-template <> struct Packed<blocks::Q5_1> : Packed32<blocks::Q5_1> {
-    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
-        return affine_part(head, j, dots_below32(code, x.codes), x);
+template <> struct Packed<blocks::Q5_1> : Packed32<blocks::Q5_1>, Below32 {
+    EM_INLINE Lanes part(const Head &head, int j, Codes first, Codes second, const Sub &x) {
+        return affine_part(head, j, plus32(first, second), x);
     }
 };
 
 template <> struct Packed<blocks::Q8_0> : Packed32<blocks::Q8_0> {
+    static constexpr bool BY_HALVES = false;
     EM_INLINE void codes(const uint8_t *block, int j, int h, Codes code[8]) {
         const uint8_t *sub = block + j * SUB + dwords_of(h) + Fields<blocks::Q8_0>::CODES;
         EM_UNROLL for (int q = 0; q < 8; q++) code[q] = load_codes(sub + q * DWORDS);
     }
-    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
-        return times(head.d[j], to_floats(dots_signed(code, x.codes, x.sums16)));
+    EM_INLINE Codes half(const Head &, int, int i, const Codes code[8], const Sub &x) {
+        return half_signed(code + 4 * i, x.codes + 16 * i);
+    }
+    EM_INLINE Lanes part(const Head &head, int j, Codes first, Codes second, const Sub &x) {
+        return times(head.d[j], to_floats(whole_signed(first, second, x.sums16)));
     }
 };
 
@@ -151,27 +170,28 @@ template <class Stored> struct PackedSixBit {
     }
 };
 
-template <> struct Packed<blocks::Q4_K> : PackedSixBit<blocks::Q4_K> {
+template <> struct Packed<blocks::Q4_K> : PackedSixBit<blocks::Q4_K>, Below16 {
     EM_INLINE void codes(const uint8_t *block, int j, int h, Codes code[8]) {
         load_nibbles(block + At::HEAD + j * At::SUB + At::CODES + dwords_of(h), code);
     }
-    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
-        return affine_part(head, j, dots_below16(code, x.codes), x);
+    EM_INLINE Lanes part(const Head &head, int j, Codes first, Codes second, const Sub &x) {
+        return affine_part(head, j, whole_below16(first, second), x);
     }
 };
 
-template <> struct Packed<blocks::Q5_K> : PackedSixBit<blocks::Q5_K> {
+template <> struct Packed<blocks::Q5_K> : PackedSixBit<blocks::Q5_K>, Below32 {
     EM_INLINE void codes(const uint8_t *block, int j, int h, Codes code[8]) {
         const uint8_t *sub = block + At::HEAD + j * At::SUB + dwords_of(h);
         load_nibbles(sub + At::CODES, code);
         add_fifth_bits(load_codes(sub + At::HIGH), code);
     }
-    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
-        return affine_part(head, j, dots_below32(code, x.codes), x);
+    EM_INLINE Lanes part(const Head &head, int j, Codes first, Codes second, const Sub &x) {
+        return affine_part(head, j, plus32(first, second), x);
     }
 };
 
 template <> struct Packed<blocks::Q6_K> {
+    static constexpr bool BY_HALVES = true;
     using At = Fields<blocks::Q6_K>;
     struct Head {
         Lanes d;
@@ -188,10 +208,13 @@ template <> struct Packed<blocks::Q6_K> {
         add_pairs(load_codes(sub + At::HIGH), code);
         add_pairs(load_codes(sub + At::HIGH + DWORDS), code + 4);
     }
-    EM_INLINE Lanes part(const Head &head, int j, const Codes code[8], const Sub &x) {
+    EM_INLINE Codes half(const Head &head, int j, int i, const Codes code[8], const Sub &x) {
+        return half_scaled(code + 4 * i, x.codes + 16 * i, head.pairs[j], i == 1);
+    }
+    EM_INLINE Lanes part(const Head &head, int j, Codes first, Codes second, const Sub &x) {
         // Each weight is 32 less than its code.
         Codes less = left<5>(dot_pairs(head.pairs[j], all_dwords(x.sums16)));
-        return times(head.d, to_floats(less32(dots_scaled(code, scales_of(head.pairs[j]), x.codes), less)));
+        return times(head.d, to_floats(less32(plus32(first, second), less)));
     }
 };
 
@@ -199,7 +222,7 @@ template <> struct Packed<blocks::Q6_K> {
 
 // Memory is asked for so far ahead of its use, line by line between the arithmetic: all lines of a block at once would
 // fill the buffers that wait for memory, and the arithmetic would wait for them (docs/results.md).
-constexpr int AHEAD = 4096;
+constexpr int AHEAD = 8192;
 
 struct Ahead {
     const uint8_t *next, *end;
@@ -209,51 +232,75 @@ struct Ahead {
     }
 };
 
+// Where vectors are half a group wide, loads are what limits several activations: taken half by half, each is broadcast
+// once for all lanes of a group, and the registers hold four codes of each vector. Otherwise they hold all eight of
+// one.
+template <class Type> constexpr bool HALF_BY_HALF = GROUP / WIDE == 2 && Type::BY_HALVES;
+
 // For one activation (known to the compiler) or several.
 template <class Stored, bool ONE>
-EM_INLINE void packed_acts(const uint8_t *group, int columns, const ActTile &acts, float *out) {
+EM_INLINE void packed_acts(const uint8_t *group, int columns, const ActTile &acts, float *out, size_t stride) {
     using Type = Packed<Stored>;
     constexpr int PARTS = GROUP / WIDE, MOST = ONE ? 1 : PACKED_ACTS;
     constexpr int BLOCK_BYTES = GROUP * Stored::BYTES * exact::BLOCK / Stored::COLUMNS;
     const int n = ONE ? 1 : acts.n;
-    Lanes total[PARTS][MOST], sum[PARTS][MOST];
+    Lanes total[MOST][PARTS], sum[MOST][PARTS];
     Ahead ahead = Ahead::of(group);
-    for (int h = 0; h < PARTS; h++)
-        for (int a = 0; a < n; a++) total[h][a] = all(0.0f);
+    for (int a = 0; a < n; a++)
+        for (int h = 0; h < PARTS; h++) total[a][h] = all(0.0f);
     for (int start = 0; start < columns; start += exact::BLOCK) {
         const int left_over = columns - start,
                   subs = (left_over < exact::BLOCK ? left_over : exact::BLOCK) / exact::SUB;
         typename Type::Head head[PARTS];
-        for (int h = 0; h < PARTS; h++) {
-            Type::head(group, subs, h, head[h]);
-            for (int a = 0; a < n; a++) sum[h][a] = all(0.0f);
-        }
+        for (int h = 0; h < PARTS; h++) Type::head(group, subs, h, head[h]);
+        for (int a = 0; a < n; a++)
+            for (int h = 0; h < PARTS; h++) sum[a][h] = all(0.0f);
         EM_ROLLED for (int j = 0; j < subs; j++) { // or else the codes of two would not fit into the registers
             ahead.advance(BLOCK_BYTES / 8);
             const size_t first = (size_t)(start / exact::SUB + j) * n;
-            for (int h = 0; h < PARTS; h++) {
-                Codes code[8];
-                Type::codes(group, j, h, code);
+            auto sub = [&](int a) {
+                const size_t at = first + a;
+                return Sub{acts.codes + exact::SUB * at, dword_at(acts.sums16 + 2 * at), acts.sums[at]};
+            };
+            auto add = [&](int a, int h, const Sub &x, Codes low, Codes high) {
+                sum[a][h] = fused(all(acts.scales[first + a]), Type::part(head[h], j, low, high, x), sum[a][h]);
+            };
+            if constexpr (HALF_BY_HALF<Type> && !ONE) {
+                Codes low[MOST][PARTS], code[PARTS][8];
+                for (int h = 0; h < PARTS; h++) Type::codes(group, j, h, code[h]);
+                for (int a = 0; a < n; a++)
+                    for (int h = 0; h < PARTS; h++) low[a][h] = Type::half(head[h], j, 0, code[h], sub(a));
                 for (int a = 0; a < n; a++) {
-                    const size_t at = first + a;
-                    Sub x{acts.codes + exact::SUB * at, dword_at(acts.sums16 + 2 * at), acts.sums[at]};
-                    sum[h][a] = fused(all(acts.scales[at]), Type::part(head[h], j, code, x), sum[h][a]);
+                    const Sub x = sub(a);
+                    Codes high[PARTS];
+                    for (int h = 0; h < PARTS; h++) high[h] = Type::half(head[h], j, 1, code[h], x);
+                    for (int h = 0; h < PARTS; h++) add(a, h, x, low[a][h], high[h]);
+                }
+            } else {
+                for (int h = 0; h < PARTS; h++) {
+                    Codes code[8];
+                    Type::codes(group, j, h, code);
+                    for (int a = 0; a < n; a++) {
+                        const Sub x = sub(a);
+                        add(a, h, x, Type::half(head[h], j, 0, code, x), Type::half(head[h], j, 1, code, x));
+                    }
                 }
             }
         }
-        for (int h = 0; h < PARTS; h++)
-            for (int a = 0; a < n; a++) total[h][a] = plus(total[h][a], sum[h][a]);
+        for (int a = 0; a < n; a++)
+            for (int h = 0; h < PARTS; h++) total[a][h] = plus(total[a][h], sum[a][h]);
         group += BLOCK_BYTES;
     }
     for (int a = 0; a < n; a++)
-        for (int h = 0; h < PARTS; h++) store(out + a * GROUP + h * WIDE, total[h][a]);
+        for (int h = 0; h < PARTS; h++) store(out + a * stride + h * WIDE, total[a][h]);
 }
 
-template <class Stored> void packed_tile(const uint8_t *group, int columns, const ActTile &acts, float *out) {
+template <class Stored>
+void packed_tile(const uint8_t *group, int columns, const ActTile &acts, float *out, size_t stride) {
     if (acts.n == 1)
-        packed_acts<Stored, true>(group, columns, acts, out);
+        packed_acts<Stored, true>(group, columns, acts, out, stride);
     else
-        packed_acts<Stored, false>(group, columns, acts, out);
+        packed_acts<Stored, false>(group, columns, acts, out, stride);
 }
 
 constexpr OfTypes<PackedTileFn> packed_tiles() {

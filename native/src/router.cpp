@@ -1,4 +1,6 @@
 // Router top-k: best logits first, ties to the lowest id; weights from exp relative to the best.
+#include "router.h"
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -22,34 +24,43 @@ void best_k(const float *logits, int n, int k, int32_t *ids) {
 }
 
 nb::object route(In<float, 2> logits, int k, bool normalise, float scale, Pool *pool) {
+    Choice choice{k, normalise, scale};
     size_t rows = logits.shape(0), n = logits.shape(1);
-    expect_range("k", k, 1, std::min<long>(31, (long)n));
+    check_choice(choice, (long)n);
     NewArray<int32_t> ids({rows, (size_t)k});
     NewArray<float> weights({rows, (size_t)k});
     {
         nb::gil_scoped_release release;
-        LowestBad bad;
-        each_row(pool, (long)rows, n * (size_t)k, [&, from = logits.data()](long r) {
-            const float *row = from + r * n;
-            if (!std::all_of(row, row + n, [](float x) { return std::isfinite(x); })) return bad.note(r);
-            int32_t *id = ids.data + r * k;
-            float *weight = weights.data + r * k;
-            best_k(row, (int)n, k, id);
-            float total = 0.0f;
-            if (!normalise)
-                for (size_t e = 0; e < n; e++) total = total + exact::exponential(row[e] - row[id[0]]);
-            for (int j = 0; j < k; j++) {
-                weight[j] = exact::exponential(row[id[j]] - row[id[0]]);
-                if (normalise) total = total + weight[j];
-            }
-            for (int j = 0; j < k; j++) weight[j] = (weight[j] / total) * scale;
-        });
-        bad.raise<NonFinite>();
+        choose_experts(pool, logits.data(), (long)rows, (long)n, choice, ids.data, weights.data);
     }
     return nb::make_tuple(ids.object, weights.object);
 }
 
 } // namespace
+
+void check_choice(const Choice &choice, long experts) { expect_range("k", choice.k, 1, std::min(31L, experts)); }
+
+void choose_experts(Pool *pool, const float *logits, long rows, long n, const Choice &choice, int32_t *ids,
+                    float *weights) {
+    const auto &[k, normalise, scale] = choice;
+    LowestBad bad;
+    each_row(pool, rows, (size_t)n * k, [&](long r) {
+        const float *row = logits + r * n;
+        if (!std::all_of(row, row + n, [](float x) { return std::isfinite(x); })) return bad.note(r);
+        int32_t *id = ids + r * k;
+        float *weight = weights + r * k;
+        best_k(row, (int)n, k, id);
+        float total = 0.0f;
+        if (!normalise)
+            for (long e = 0; e < n; e++) total = total + exact::exponential(row[e] - row[id[0]]);
+        for (int j = 0; j < k; j++) {
+            weight[j] = exact::exponential(row[id[j]] - row[id[0]]);
+            if (normalise) total = total + weight[j];
+        }
+        for (int j = 0; j < k; j++) weight[j] = (weight[j] / total) * scale;
+    });
+    bad.raise<NonFinite>();
+}
 
 void bind_router(nb::module_ &m) {
     m.def("route", &route, nb::arg("logits").noconvert(), "k"_a, "normalise"_a, "scale"_a, "pool"_a = nb::none());

@@ -15,7 +15,16 @@ Rows::Rows(const float *values, long count, int columns)
     : Rows(std::vector<float>(values, values + count * (size_t)columns), count, columns) {}
 
 Rows::Rows(std::vector<float> values, long count, int columns)
-    : count_(count), columns_(columns), values_(std::move(values)) {}
+    : count_(count), columns_(columns), own_values_(std::move(values)) {
+    values_ = own_values_.data();
+}
+
+Rows::Rows(Lent values, long count, int columns) : count_(count), columns_(columns), values_(values.values) {}
+
+void Rows::keep_values() {
+    own_values_.assign(values_, values_ + (size_t)count_ * columns_);
+    values_ = own_values_.data();
+}
 
 Rows::Rows(const int8_t *codes, const float *scales, long count, int columns) : count_(count), columns_(columns) {
     expect(columns % 32 == 0, "codes: columns must be a multiple of 32");
@@ -67,7 +76,7 @@ void Rows::quantise(Pool *pool) {
 
 Act Rows::act(long row) const {
     size_t at = (size_t)row * columns_;
-    const float *values = values_.empty() ? nullptr : &values_[at];
+    const float *values = values_ ? values_ + at : nullptr;
     if (!quantised_) return Act{.values = values};
     return Act{&codes_[at], &scales_[at / 32], &sums16_[at / 16], &sums_[at / 32], values};
 }

@@ -1,7 +1,9 @@
 """Timers around the compiled kernels, put in their place while a benchmark runs: the product does not know of them.
 
-A kernel belongs to a part of a step by what it does, and a matrix product by whose matrix it is. What has no part here
-is told by its own name, so that a new kernel cannot be overlooked.
+Where the product has one call for many kernels, the dense half of a layer, these are called one by one
+(single_operations.py): the same bits, and more Python between. A kernel belongs to a part of a step by what it does,
+and a matrix product by whose matrix it is. What has no part here is told by its own name, so that a new kernel cannot
+be overlooked.
 """
 
 from __future__ import annotations
@@ -9,13 +11,16 @@ from __future__ import annotations
 import functools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from single_operations import SingleStep
 from token_bytes import DENSE, DOWN, GATE_UP, HEAD_PART, OUTPUT, QUERY_KEY_VALUE, ROUTER, part_of
 
+import coordinator.dense
 import native
 from coordinator.weights import DenseWeights
 from protocol.geometry import EMBEDDING
@@ -59,6 +64,7 @@ ORDER = (
     "sampling",
 )
 """Parts as a step meets them; others come after them."""
+PRODUCT_STEP = coordinator.dense.Step
 METHODS = (("Rows", "quantise"), ("KvCache", "store"), ("Weights", "dequantise"))
 
 Parts = dict[str, dict[str, float]]
@@ -96,7 +102,17 @@ class Timers:
         for kind, name in METHODS:
             owner = getattr(native, kind)
             setattr(owner, name, self._timed(f"{kind}.{name}", getattr(owner, name)))
+        coordinator.dense.Step = SingleStep  # type: ignore[misc]
         self._watch_dense()
+
+    @contextmanager
+    def few_calls(self) -> Iterator[None]:
+        """Layers as the product calls them, whose parts no timer sees."""
+        coordinator.dense.Step = PRODUCT_STEP  # type: ignore[misc]
+        try:
+            yield
+        finally:
+            coordinator.dense.Step = SingleStep  # type: ignore[misc]
 
     def add(self, part: str, seconds: float) -> None:
         """Something else that took time."""

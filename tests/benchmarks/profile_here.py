@@ -14,6 +14,7 @@ from token_bytes import GATE_UP
 
 PROMPT = 8
 SAMPLING, PYTHON, WHOLE = "sampling", "Python between", "whole"
+FEW_CALLS = "whole, a layer in few calls"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,17 +24,19 @@ class Step:
     parts: Parts
     """By part; seconds, calls, operations and bytes of one step."""
     whole_s: float
+    few_calls_s: float
+    """The same step as the product computes it: without timers within the dense half of a layer."""
 
     @classmethod
-    def of(cls, parts: Parts, whole_s: float, steps: int) -> Step:
+    def of(cls, parts: Parts, whole_s: float, few_calls_s: float, steps: int) -> Step:
         """From what `steps` steps took together."""
         each = {part: {name: value / steps for name, value in spent.items()} for part, spent in parts.items()}
-        return cls(parts=each, whole_s=whole_s / steps)
+        return cls(parts=each, whole_s=whole_s / steps, few_calls_s=few_calls_s / steps)
 
     def seconds(self, part: str) -> float:
-        """What the part took; of WHOLE and PYTHON as well."""
-        if part == WHOLE:
-            return self.whole_s
+        """What the part took; of WHOLE, FEW_CALLS and PYTHON as well."""
+        if part in (WHOLE, FEW_CALLS):
+            return self.whole_s if part == WHOLE else self.few_calls_s
         if part == PYTHON:
             return self.whole_s - sum(spent["seconds"] for spent in self.parts.values())
         return self.parts.get(part, {}).get("seconds", 0.0)
@@ -57,7 +60,7 @@ class Profile:
         self._warm = False
 
     def measure(self, chunk: int, tokens: int) -> None:
-        """One round: a chunk and some tokens, and the same again with the experts' two halves apart."""
+        """One round: a chunk and some tokens, the same again with the experts' two halves apart, and in few calls."""
         side = self._side
         if not self._warm:
             side.begin(chunk + 1)
@@ -89,7 +92,9 @@ class Profile:
         whole_s = computed()
         parts = self._timers.take()
         assert EXPERTS_AGAIN in apart
-        return Step.of(down_alone(parts, apart[GATE_UP]), whole_s, steps)
+        with self._timers.few_calls():
+            few_calls_s = computed()
+        return Step.of(down_alone(parts, apart[GATE_UP]), whole_s, few_calls_s, steps)
 
 
 def here_tables(profiles: Sequence[Profile]) -> str:
@@ -103,7 +108,7 @@ def _table(profiles: Sequence[Profile], steps: Callable[[Profile], list[Step]], 
     of_all = [steps(profile) for profile in profiles]
     names = in_order(part for found in of_all for step in found for part in step.parts)
     rows = []
-    for part in (*names, PYTHON, WHOLE):
+    for part in (*names, PYTHON, WHOLE, FEW_CALLS):
         row: list[object] = [part]
         for found in of_all:
             whole_s = statistics.median(step.whole_s for step in found)

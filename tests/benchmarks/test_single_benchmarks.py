@@ -69,7 +69,7 @@ def test_a_profile_names_every_kernel(tiny_model: Path) -> None:
     parts = [row[0] for row in rows]
     here = ["embedding", "norms, quantise", "attention: q, k, v", "rope, cache store", "attention: cache"]
     here += ["attention: output", "router", "experts: gate, up", "experts: down", "combine", "head", "sampling"]
-    assert parts[1 : len(here) + 3] == [*here, "Python between", "whole"]
+    assert parts[1 : len(here) + 4] == [*here, "Python between", "whole", "whole, a layer in few calls"]
     assert parts.count("experts: wait") == parts.count("worker-0: experts") == 2
     shares = [float(row[2].removesuffix("%")) for row in rows[1 : len(here) + 2]]
     assert sum(shares) == pytest.approx(100.0, abs=1.0)

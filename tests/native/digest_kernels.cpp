@@ -104,7 +104,7 @@ template <class Type> void packed_tile(const char *name, PackedTileFn function, 
                 std::vector<Act> acts = activations.acts();
                 Inputs inputs(acts.data(), n, columns, true);
                 inputs.gather();
-                function(w.data(), columns, inputs.tiles().front(), out.data());
+                function(w.data(), columns, inputs.tiles().front(), out.data(), PACKED_ROWS);
                 all.insert(all.end(), out.begin(), out.end());
             }
         }

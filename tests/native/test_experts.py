@@ -156,7 +156,8 @@ def test_combine_is_the_twin_in_any_order(values: list[float]) -> None:
     assert sums == backwards == twin.to_fixed(column).sum(0, keepdims=True)
     x = np.full((1, 1), 0.25, np.float32)
     native.add_combined(x, sums)
-    assert x == np.float32(0.25) + twin.from_fixed(sums)
+    assert x == np.float32(0.25) + twin.from_fixed(backwards)
+    assert sums == 0
 
 
 @given(st.lists(st.integers(-(2**47), 2**47 - 1), min_size=1, max_size=20))
