@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-import numpy as np
-
 from coordinator.deadlines import CallLimits, Line
 from coordinator.member import FromWorker, Instructions, Lost, Member, Tell
 from coordinator.members import Members
-from coordinator.plan import LOCAL, Part
+from coordinator.placement import Placement
+from coordinator.plan import Part
 from coordinator.tallies import Counters
 from protocol.errors import ProtocolError
 from protocol.messages import (
-    I64,
     AskStatus,
     Beat,
     BeatSeen,
@@ -224,11 +222,13 @@ class Cluster:
 
     # --- calls ------------------------------------------------------------------------------------------------
 
-    def owners(self, layer: int) -> I64:
-        """(experts,): who is to compute each expert of this layer now; what a suspect holds is left to LOCAL."""
-        row: I64 = self.members.active.owner[layer]
-        busy = [serial for serial, seat in self._seats.items() if not seat.line.free]
-        return np.where(np.isin(row, busy), np.int64(LOCAL), row) if busy else row
+    def placement(self) -> Placement:
+        """Who is to compute each expert now: the placement in force, without those whose late answer is to come."""
+        active = self.members.active
+        for serial, seat in self._seats.items():
+            if not seat.line.free:
+                active = active.without(serial)
+        return active
 
     def seat(self, serial: int) -> Seat | None:
         """The seat of a member, or None if it is gone."""
@@ -243,7 +243,7 @@ class Cluster:
     def call(self, seat: Seat, part: Part, message: RunExperts) -> bool:
         """Send a call to a free seat, to be answered as fast as its worker does; False if that turns out to be gone."""
         work = seat.member.work
-        assert work is not None  # owner tables name only members whose work connection is open
+        assert work is not None  # placements name only members whose work connection is open
         if not self._work.send(work, message):
             self._follow(self.members.unroutable(work))
             return False

@@ -125,8 +125,8 @@ class MeshExperts:
             self._take_answers()
         if self._cluster.closing:
             raise RequestError("the coordinator is stopping")
-        placement = self._cluster.members.active
-        parts = plan_layer(layer, ids, weights, self._cluster.owners(layer))
+        placement, now = self._cluster.members.active, self._cluster.placement()
+        parts = plan_layer(layer, ids, weights, now.owner[layer], now.mates)
         planned = self._clock()
         work = _Layer(step=step, layer=layer, rows=rows, sums=sums, coverage=Coverage(ids.size), placement=placement)
         self._layers[step] = work
@@ -227,7 +227,7 @@ class MeshExperts:
     def _gave_up(self, work: _Layer, part: Part) -> bool:
         """Whether its holder has to give up some of it: it gets another set, for another turned out to be gone."""
         active = self._cluster.members.active
-        return active is not work.placement and not (active.owner[work.layer, part.expert] == part.holder).all()
+        return active is not work.placement and not active.holds(part.holder, work.layer, part.expert)
 
     def _plan_again(self, work: _Layer, part: Part, failed: Seat | None = None, reason: str = "") -> None:
         self._cluster.counters.replans += 1

@@ -280,7 +280,7 @@ class Members:
 
     def _assign_ready(self, member: Member, message: AssignReady) -> Instructions:
         assert self.target is not None
-        expected = int((self.target.owner == member.serial).sum())
+        expected = int(self.target.held(member.serial).sum())
         if message.experts != expected:
             return self.unfit(member, f"holds {counted(message.experts, 'expert')}, {expected} were assigned")
         member.ready = message.placement
@@ -321,7 +321,13 @@ class Members:
 
 def _holder(member: Member) -> Holder:
     hello = member.hello
-    return Holder(serial=member.serial, room=hello.room, able=hello.able if hello.able.size else None)
+    return Holder(
+        serial=member.serial,
+        room=hello.room,
+        able=hello.able if hello.able.size else None,
+        host=hello.host,
+        threads=hello.threads,
+    )
 
 
 def _refuse(peer: bytes, hello: Hello, wrong: list[list[str]]) -> Tell:

@@ -3,6 +3,8 @@
 The coordinator's own slots come first: what they hold is settled before the first step (`own_share`). Then members
 with room for so many bytes, which are the GPUs of others, and then members that hold any number of experts where these
 lie. Who has a share of the model's file is given nothing else, and what nobody can hold is left to the local bank.
+Members of one host that compute where its files lie are a team: each holds what any of them was given, for that costs
+no memory, and who of them computes an expert is decided layer by layer (`plan.py`).
 Experts go to whoever has little room by rank, the one that is expected to be used most first; until uses are counted
 the rank is the expert's number.
 """
@@ -10,14 +12,14 @@ the rank is the expert's number.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.plan import DEVICE, LOCAL
+from coordinator.plan import DEVICE, LOCAL, NO_MATES
 from coordinator.spread import NOBODY, spread
-from protocol.messages import I64, U8
+from protocol.messages import I32, I64, U8
 from protocol.pack import Share
 from protocol.stock import Stock
 
@@ -31,6 +33,9 @@ class Holder:
     """Bytes of experts that it can hold; -1: any number of them."""
     able: U8 | None = None
     """(layers, experts): 1 for those whose weights it has; None if it has all."""
+    host: str = ""
+    """Whose files it reads; empty if that is not known."""
+    threads: int = 1
 
     @property
     def experts(self) -> float:
@@ -52,24 +57,38 @@ class Placement:
     """Serial numbers of those who were there to hold something, in the order of the rotation."""
     owner: I64
     """(layers, experts); LOCAL throughout in a dense layer, which has no experts."""
+    mates: I64 = field(default_factory=lambda: NO_MATES)
+    """(members of teams, 3): number of the team, serial number of the member, its threads."""
 
     def held(self, member: int) -> U8:
         """(layers, experts): 1 where the member holds the expert, as Assign carries it."""
-        held: U8 = (self.owner == member).astype(np.uint8)
+        held: U8 = np.isin(self.owner, self._team(member)).astype(np.uint8)
         return held
+
+    def holds(self, member: int, layer: int, experts: I32) -> bool:
+        """Whether it holds all of these experts of a layer."""
+        return bool(np.isin(self.owner[layer, experts], self._team(member)).all())
+
+    def _team(self, member: int) -> I64:
+        """Serial numbers of its team; its own if it is in none."""
+        teams = self.mates[self.mates[:, 1] == member, 0]
+        return self.mates[self.mates[:, 0] == teams[0], 1] if len(teams) else np.array([member], np.int64)
 
     def left_over(self, stock: Stock) -> int:
         """How many experts nobody else holds than the local bank."""
         return int((self.owner[list(stock.layers)] == LOCAL).sum())
 
     def without(self, member: int) -> Placement:
-        """The same placement with one member's experts left to the local bank.
+        """The same placement with one member's experts left to its team, or else to the local bank.
 
         The version stays: what the others hold, and what they have been told, does not change.
         """
         members = tuple(one for one in self.members if one != member)
-        owner = np.where(self.owner == member, np.int64(LOCAL), self.owner)
-        return replace(self, members=members, owner=owner)
+        team = self._team(member)
+        heirs = team[team != member] if len(team) > 1 else np.array([LOCAL])
+        owner, orphaned = self.owner.copy(), self.owner == member
+        owner[orphaned] = np.resize(heirs, np.count_nonzero(orphaned))
+        return replace(self, members=members, owner=owner, mates=self.mates[self.mates[:, 1] != member])
 
     def giving_up(self, member: int, wanted: U8) -> Placement:
         """The same placement with those of a member's experts left to the local bank that are not `wanted`.
@@ -81,7 +100,11 @@ class Placement:
 
     def is_like(self, other: Placement) -> bool:
         """Whether everybody holds the same in both, in whatever version."""
-        return self.members == other.members and np.array_equal(self.owner, other.owner)
+        return (
+            self.members == other.members
+            and np.array_equal(self.owner, other.owner)
+            and np.array_equal(self.mates, other.mates)
+        )
 
 
 def own_share(stock: Stock, limit: int) -> U8:
@@ -98,7 +121,23 @@ def place(version: int, stock: Stock, own: U8, holders: Sequence[Holder]) -> Pla
     owner[own.astype(np.bool_)] = DEVICE
     _deal(owner, stock, [holder for holder in holders if holder.room >= 0])
     _spread(owner, stock, [holder for holder in holders if holder.room < 0])
-    return Placement(version=version, members=tuple(holder.serial for holder in holders), owner=owner)
+    members = tuple(holder.serial for holder in holders)
+    return Placement(version=version, members=members, owner=owner, mates=_mates(holders))
+
+
+def _mates(holders: Sequence[Holder]) -> I64:
+    """Who holds any number of any experts where they lie, and is not alone on its host: see Placement.mates."""
+    teams: dict[str, list[Holder]] = {}
+    for holder in holders:
+        if holder.room < 0 and holder.able is None and holder.host:
+            teams.setdefault(holder.host, []).append(holder)
+    rows = [
+        (number, mate.serial, max(mate.threads, 1))
+        for number, team in enumerate(teams.values())
+        if len(team) > 1
+        for mate in team
+    ]
+    return np.array(rows, np.int64).reshape(-1, 3)
 
 
 def _nobodys(stock: Stock) -> I64:

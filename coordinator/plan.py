@@ -1,6 +1,6 @@
 """Who computes which expert of one layer: values in, values out; no socket.
 
-An *entry* is one (row, expert) pair of the window. Its owner is decided once, from this layer's ids and one placement;
+An *entry* is one (row, expert) pair of the window. Its holder is decided once, from this layer's ids and one placement;
 whatever is decided later about the same entries is a new attempt. The plan puts a layer's entries in one order, by
 holder, expert and row, and an entry's place in it is its bit in the coverage bitmap.
 """
@@ -8,6 +8,8 @@ holder, expert and row, and an entry's place in it is its bit in the coverage bi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 import native
 from protocol.errors import RequestError
@@ -17,6 +19,8 @@ LOCAL = -1
 """The holder that is always there: the coordinator's own expert bank."""
 DEVICE = -2
 """The coordinator's own slots, in the memory of its device."""
+NO_MATES: I64 = np.empty((0, 3), np.int64)
+"""No teams: every expert is computed by its owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,15 +76,17 @@ class Coverage:
         return True
 
 
-def plan_layer(layer: int, ids: I32, weights: F32, owner: I64) -> list[Part]:
+def plan_layer(layer: int, ids: I32, weights: F32, owner: I64, mates: I64 = NO_MATES) -> list[Part]:
     """Split a layer's routed entries by holder, ascending; so those that stay in this process come first.
 
-    ids and weights are (rows, k); `owner` (experts,), int64, names each expert's holder in this layer. RequestError,
-    naming layer and row, for ids out of range, an expert twice in one row, or a weight that is not finite.
+    ids and weights are (rows, k); `owner` (experts,), int64, names each expert's holder in this layer. What a team owns
+    is shared out evenly among `mates` (members of teams, 3), as Placement has them: the most expensive expert first, to
+    whoever would be done with it first (the LPT rule of R. L. Graham, 1969). RequestError, naming layer and row, for
+    ids out of range, an expert twice in one row, or a weight that is not finite.
     """
     _check_shape(layer, ids, weights)
     try:
-        return native.plan_entries(Part, ids, weights, owner)
+        return native.plan_entries(Part, ids, weights, owner, mates)
     except ValueError as error:  # names the row
         raise RequestError(f"layer {layer}, {error}") from None
 

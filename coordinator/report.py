@@ -15,9 +15,8 @@ from coordinator.tallies import Counters, Tally
 
 def mesh_report(members: Members, counters: Counters, suspects: Collection[int], now: float) -> dict[str, Any]:
     """Placement, counters and every worker, those that are gone last. `suspects` are serial numbers."""
-    held = np.bincount(members.active.owner[members.active.owner >= 0].ravel(), minlength=1)
     living = [
-        _worker(member, _state(members, member, suspects), _held(held, member), counters, now)
+        _worker(member, _state(members, member, suspects), int(members.active.held(member.serial).sum()), counters, now)
         for member in sorted(members, key=lambda member: member.name)
     ]
     gone = [
@@ -34,10 +33,6 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
         "dropped": counters.dropped,
         "workers": living + gone,
     }
-
-
-def _held(held: Any, member: Member) -> int:
-    return int(held[member.serial]) if member.serial < len(held) else 0
 
 
 def _state(members: Members, member: Member, suspects: Collection[int]) -> str:

@@ -36,6 +36,61 @@ std::vector<Entry> entries_of(In<int32_t, 2> ids, In<float, 2> weights, In<int64
     return entries;
 }
 
+// A member of a team, in a table (mates, 3).
+struct Mate {
+    int64_t team, serial, threads, cost = 0;
+    // Whether it is done with `more` before `other` is.
+    bool sooner(const Mate &other, int64_t more) const {
+        return (cost + more) * other.threads < (other.cost + more) * threads;
+    }
+};
+
+struct Work {
+    int32_t expert;
+    int64_t cost;
+    bool operator<(const Work &other) const { return cost != other.cost ? cost > other.cost : expert < other.expert; }
+};
+
+// Reading an expert's weights takes as long as this many of its rows (docs/results.md: 1 and 32 rows of Q4_K).
+constexpr int64_t READING = 5;
+
+std::vector<Mate> mates_of(In<int64_t, 2> table) {
+    expect_equal("mates: columns", table.shape(1), 3);
+    std::vector<Mate> mates;
+    for (size_t i = 0; i < table.shape(0); i++) {
+        const int64_t *row = table.data() + 3 * i;
+        expect(row[2] > 0, "mates: 1 thread or more expected");
+        mates.push_back({row[0], row[1], row[2]});
+    }
+    return mates;
+}
+
+// Shares the experts of each team out anew.
+void balance(std::vector<Entry> &entries, std::vector<Mate> mates, size_t experts) {
+    auto team_of = [&](int64_t holder) {
+        for (const Mate &mate : mates)
+            if (mate.serial == holder) return mate.team;
+        return (int64_t)-1;
+    };
+    std::vector<int64_t> rows(experts, 0), team(experts, -1), holder(experts);
+    for (const Entry &e : entries) {
+        if (rows[e.expert]++ == 0) team[e.expert] = team_of(e.holder);
+        holder[e.expert] = e.holder;
+    }
+    std::vector<Work> all;
+    for (size_t e = 0; e < experts; e++)
+        if (team[e] >= 0) all.push_back({(int32_t)e, READING + rows[e]});
+    std::sort(all.begin(), all.end());
+    for (const Work &work : all) {
+        Mate *best = nullptr;
+        for (Mate &mate : mates)
+            if (mate.team == team[work.expert] && (!best || mate.sooner(*best, work.cost))) best = &mate;
+        best->cost += work.cost;
+        holder[work.expert] = best->serial;
+    }
+    for (Entry &e : entries) e.holder = holder[e.expert];
+}
+
 // Int32 and fp32 columns of one length, in one piece of memory.
 struct Columns {
     size_t length;
@@ -53,10 +108,12 @@ nb::object places(size_t start, size_t end) {
     return ((one << nb::int_(end - start)) - one) << nb::int_(start);
 }
 
-nb::list plan_entries(nb::type_object part, In<int32_t, 2> ids, In<float, 2> weights, In<int64_t, 1> owner) {
+nb::list plan_entries(nb::type_object part, In<int32_t, 2> ids, In<float, 2> weights, In<int64_t, 1> owner,
+                      In<int64_t, 2> mates) {
     expect_equal("weights: rows", weights.shape(0), ids.shape(0));
     expect_equal("weights: columns", weights.shape(1), ids.shape(1));
     std::vector<Entry> entries = entries_of(ids, weights, owner);
+    if (mates.shape(0)) balance(entries, mates_of(mates), owner.shape(0));
     std::sort(entries.begin(), entries.end());
     const size_t n = entries.size(), k = ids.shape(1);
     Columns columns(3, n);
@@ -141,7 +198,7 @@ Slots slots_of(In<int32_t, 1> entry_row, In<int32_t, 1> row) {
 
 void bind_plan(nb::module_ &m) {
     m.def("plan_entries", &plan_entries, "part"_a, nb::arg("ids").noconvert(), nb::arg("weights").noconvert(),
-          nb::arg("owner").noconvert());
+          nb::arg("owner").noconvert(), nb::arg("mates").noconvert());
     m.def("distinct_rows", &distinct_rows, nb::arg("row").noconvert(), "rows"_a);
     m.def("assign_slots", &assign_slots, nb::arg("entry_row").noconvert(), nb::arg("row").noconvert());
     m.def("first_not_held", &first_not_held, nb::arg("held").noconvert(), "layer"_a, nb::arg("expert").noconvert());

@@ -212,6 +212,30 @@ def test_a_late_worker_costs_one_deadline_and_gets_nothing_until_its_answer_has_
     assert len(slow.work) == 3
 
 
+def test_what_a_late_or_dead_worker_would_compute_goes_to_its_team() -> None:
+    mesh = ScriptedMesh(3, host="box")
+    check(mesh)
+    assert all(worker.work for worker in mesh.workers)
+    slow, dead, sound = mesh.workers
+    slow.behaviour = silent
+    check(mesh)
+    late = mesh.cluster.counters.local_entries
+    assert late == len(slow.work[-1].entry_expert)  # what it had been asked for when it turned out to be late
+    check(mesh)
+    assert len(slow.work) == 2
+    dead.die()
+    check(mesh)  # where that shows
+    died = mesh.cluster.counters.local_entries
+    sound.work.clear()
+    check(mesh)
+    assert mesh.cluster.counters.local_entries == died
+    assert len(sound.work) == 1
+    slow.behaviour = answers_well
+    slow.say(good_answer(slow.work[-1]))
+    check(mesh)
+    assert len(slow.work) == 3
+
+
 def test_an_answer_that_comes_during_the_wait_is_taken() -> None:
     mesh = ScriptedMesh(2)
     slow = mesh.workers[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,6 +59,58 @@ def none_of(stock: Stock) -> U8:
 def used(placement: Placement, stock: Stock, holder: int) -> int:
     """Bytes of what it holds."""
     return int((placement.held(holder).sum(axis=1) * np.array(stock.slot_bytes)).sum())
+
+
+# --- teams: members of one host -----------------------------------------------------------------------------------
+
+
+@st.composite
+def hosted(draw: st.DrawFn, stock: Stock) -> list[Holder]:
+    """Holders of some hosts, or of unknown ones."""
+    hosts = st.sampled_from(["", "box-a", "box-b"])
+    return [replace(holder, host=draw(hosts), threads=draw(st.integers(0, 3))) for holder in draw(some_holders(stock))]
+
+
+@given(st.data())
+def test_who_computes_where_the_files_lie_holds_what_its_host_was_given(data: st.DataObject) -> None:
+    stock = data.draw(stocks())
+    holders = data.draw(hosted(stock))
+    placement = place(1, stock, none_of(stock), holders)
+    for holder in holders:
+        mates = [holder]
+        if holder.host and holder.room < 0 and holder.able is None:
+            mates = [one for one in holders if one.host == holder.host and one.room < 0 and one.able is None]
+        given_to_team = np.isin(placement.owner, [mate.serial for mate in mates])
+        np.testing.assert_array_equal(placement.held(holder.serial), given_to_team)
+        for layer in stock.layers:
+            experts = np.flatnonzero(given_to_team[layer]).astype(np.int32)
+            assert placement.holds(holder.serial, layer, experts)
+            assert not placement.holds(holder.serial, layer, np.arange(stock.experts, dtype=np.int32)) or all(
+                given_to_team[layer]
+            )
+
+
+@given(st.data())
+def test_what_a_lost_member_owned_goes_to_its_team_or_the_local_bank(data: st.DataObject) -> None:
+    stock = data.draw(stocks())
+    holders = data.draw(hosted(stock))
+    placement = place(1, stock, none_of(stock), holders)
+    for lost in [holder.serial for holder in data.draw(st.permutations(holders))]:
+        mates = set(placement.mates[placement.mates[:, 0] == team_of(placement, lost), 1].tolist()) - {lost}
+        after = placement.without(lost)
+        assert lost not in after.members
+        assert lost not in after.mates[:, 1]
+        was_its = placement.owner == lost
+        np.testing.assert_array_equal(after.owner[~was_its], placement.owner[~was_its])
+        assert set(after.owner[was_its].tolist()) <= (mates or {LOCAL})
+        for mate in mates:  # nobody is asked for what it was not told to hold
+            np.testing.assert_array_equal(after.held(mate), placement.held(mate))
+        placement = after
+
+
+def team_of(placement: Placement, member: int) -> int:
+    teams = placement.mates[placement.mates[:, 1] == member, 0].tolist()
+    return teams[0] if teams else -1
 
 
 # --- members that hold any number ---------------------------------------------------------------------------------

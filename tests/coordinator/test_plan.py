@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -70,6 +71,53 @@ def test_the_plan_is_that_of_plain_python(routing: tuple[I32, F32, I64]) -> None
         for entry in zip(part.expert.tolist(), part.row.tolist(), part.weight.tolist(), strict=True)
     ]
     assert planned == entries
+
+
+# --- teams ---------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def teams(draw: st.DrawFn) -> I64:
+    """Some of the holders 0 to 3 and of others in teams."""
+    serials = draw(st.lists(st.integers(0, 6), unique=True))
+    rows = [(draw(st.integers(0, 2)), serial, draw(st.integers(1, 4))) for serial in serials]
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+@given(routings(), teams())
+def test_a_team_shares_out_what_it_owns_by_plain_pythons_rule(routing: tuple[I32, F32, I64], mates: I64) -> None:
+    ids, weights, owner = routing
+    team_of = {serial: team for team, serial, _ in mates.tolist()}
+    experts, rows = np.unique(ids, return_counts=True)
+    holder = {expert: int(owner[expert]) for expert in experts.tolist()}
+    cost = {serial: 0 for serial in team_of}
+    by_cost = sorted(zip((-rows).tolist(), experts.tolist(), strict=True))
+    for minus_rows, expert in by_cost:
+        if (team := team_of.get(holder[expert])) is not None:
+            own = [(serial, threads) for number, serial, threads in mates.tolist() if number == team]
+            more = 5 - minus_rows
+            best, _ = min(own, key=lambda mate: Fraction(cost[mate[0]] + more, mate[1]))
+            holder[expert] = best
+            cost[best] += more
+    planned = {
+        (part.holder, *entry)
+        for part in plan_layer(0, ids, weights, owner, mates)
+        for entry in zip(part.expert.tolist(), part.row.tolist(), part.weight.tolist(), strict=True)
+    }
+    assert planned == {
+        (holder[expert], expert, row, float(weights[row, j]))
+        for row, routed in enumerate(ids.tolist())
+        for j, expert in enumerate(routed)
+    }
+
+
+def test_two_mates_get_half_of_the_experts_each_whoever_owns_them() -> None:
+    ids, weights = np.array([[0, 2, 4, 6, 8, 10, 12, 14]], np.int32), np.ones((1, 8), np.float32)
+    owner = np.arange(16, dtype=np.int64) % 2
+    parts = plan_layer(0, ids, weights, owner, np.array([[0, 0, 1], [0, 1, 1]], np.int64))
+    assert [(part.holder, len(part)) for part in parts] == [(0, 4), (1, 4)]
+    parts = plan_layer(0, ids, weights, owner, np.array([[0, 0, 1], [0, 1, 3]], np.int64))
+    assert [(part.holder, len(part)) for part in parts] == [(0, 2), (1, 6)]
 
 
 @given(routings())

@@ -267,7 +267,7 @@ class Worker:
             name=self.name,
             incarnation=self.incarnation,
             pid=1,
-            host="box",
+            host=self._mesh.host or f"box of {self.name}",
             fingerprint=TERMS.fingerprint,
             geometry=dict(TERMS.geometry),
             isa="scalar",
@@ -321,8 +321,12 @@ class Begun:
 class ScriptedMesh:
     """A dispatcher with its cluster, sockets, clock, local bank and workers."""
 
-    def __init__(self, workers: int, *, quantised: bool = True, slots: int = 0, room: int = -1) -> None:
-        """`slots` is how many experts the coordinator's device has room for, `room` the same of each worker."""
+    def __init__(self, workers: int, *, quantised: bool = True, slots: int = 0, room: int = -1, host: str = "") -> None:
+        """`slots` is how many experts the coordinator's device has room for, `room` the same of each worker.
+
+        Every worker is on a host of its own unless `host` is named.
+        """
+        self.host = host
         numbers = itertools.count()
         self.clock = Clock()
         self.control = ScriptedSocket()
