@@ -90,7 +90,7 @@ def test_a_team_shares_out_what_it_owns_by_plain_pythons_rule(routing: tuple[I32
     team_of = {serial: team for team, serial, _ in mates.tolist()}
     experts, rows = np.unique(ids, return_counts=True)
     holder = {expert: int(owner[expert]) for expert in experts.tolist()}
-    cost = {serial: 0 for serial in team_of}
+    cost = dict.fromkeys(team_of, 0)
     by_cost = sorted(zip((-rows).tolist(), experts.tolist(), strict=True))
     for minus_rows, expert in by_cost:
         if (team := team_of.get(holder[expert])) is not None:
