@@ -74,6 +74,7 @@ class Client:
             isa="",
             threads=0,
             room=0,
+            pages="",
             able=ALL_EXPERTS,
         )
         self._socket = Dialled(endpoint)

@@ -13,7 +13,7 @@ MAX_NAME = 64
 ROLES = ("worker", "peer", "client")
 """Who may say Hello; the first two hold experts, and are treated alike."""
 
-_FEWEST = {"name": 1, "incarnation": 1, "host": 0, "isa": 0}
+_FEWEST = {"name": 1, "incarnation": 1, "host": 0, "isa": 0, "pages": 0}
 """Texts of a Hello that are kept, and how many characters each has at least."""
 
 _OF_WHAT = "the coordinator's model, with the same files under the same names"

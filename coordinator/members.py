@@ -325,7 +325,7 @@ def _holder(member: Member) -> Holder:
         serial=member.serial,
         room=hello.room,
         able=hello.able if hello.able.size else None,
-        host=hello.host,
+        pages=hello.pages,
         threads=hello.threads,
     )
 

@@ -3,8 +3,8 @@
 The coordinator's own slots come first: what they hold is settled before the first step (`own_share`). Then members
 with room for so many bytes, which are the GPUs of others, and then members that hold any number of experts where these
 lie. Who has a share of the model's file is given nothing else, and what nobody can hold is left to the local bank.
-Members of one host that compute where its files lie are a team: each holds what any of them was given, for that costs
-no memory, and who of them computes an expert is decided layer by layer (`plan.py`).
+Members that compute from the same pages of memory are a team: each holds what any of them was given, for that costs
+nothing, and who of them computes an expert is decided layer by layer (`plan.py`).
 Experts go to whoever has little room by rank, the one that is expected to be used most first; until uses are counted
 the rank is the expert's number.
 """
@@ -33,8 +33,8 @@ class Holder:
     """Bytes of experts that it can hold; -1: any number of them."""
     able: U8 | None = None
     """(layers, experts): 1 for those whose weights it has; None if it has all."""
-    host: str = ""
-    """Whose files it reads; empty if that is not known."""
+    pages: str = ""
+    """Where it computes, equal for those who share that memory; empty if it shares none."""
     threads: int = 1
 
     @property
@@ -126,11 +126,11 @@ def place(version: int, stock: Stock, own: U8, holders: Sequence[Holder]) -> Pla
 
 
 def _mates(holders: Sequence[Holder]) -> I64:
-    """Who holds any number of any experts where they lie, and is not alone on its host: see Placement.mates."""
+    """Who holds any number of any experts where they lie, and is not alone with these pages: see Placement.mates."""
     teams: dict[str, list[Holder]] = {}
     for holder in holders:
-        if holder.room < 0 and holder.able is None and holder.host:
-            teams.setdefault(holder.host, []).append(holder)
+        if holder.room < 0 and holder.able is None and holder.pages:
+            teams.setdefault(holder.pages, []).append(holder)
     rows = [
         (number, mate.serial, max(mate.threads, 1))
         for number, team in enumerate(teams.values())

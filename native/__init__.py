@@ -16,8 +16,6 @@ try:
         add_answer,
         add_combined,
         add_rows,
-        add_sums,
-        add_weighted,
         answer_call,
         assign_slots,
         attention,
@@ -42,7 +40,6 @@ try:
         run_experts,
         silu,
         step_bounds,
-        unpack48,
         unpack_rows,
         use_isa,
     )
@@ -66,8 +63,6 @@ __all__ = [
     "add_answer",
     "add_combined",
     "add_rows",
-    "add_sums",
-    "add_weighted",
     "answer_call",
     "assign_slots",
     "attention",
@@ -92,7 +87,6 @@ __all__ = [
     "run_experts",
     "silu",
     "step_bounds",
-    "unpack48",
     "unpack_rows",
     "use_isa",
 ]

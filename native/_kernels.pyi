@@ -103,14 +103,9 @@ def run_experts(
     sums[-1 - slot]. Raises EntryRangeError with the lowest bad entry; singles and sums then hold a part of the answer.
     """
 
-def add_weighted(sums: NDArray[np.int64], row: NDArray[np.int32], values: NDArray[np.float32]) -> None:
-    """sums[row[i]] += fixed(values[i]); EntryRangeError(i) before anything is added."""
-
-def add_sums(sums: NDArray[np.int64], row: NDArray[np.int32], values: NDArray[np.int64]) -> None: ...
 def pack48(values: NDArray[np.int64]) -> NDArray[np.uint8] | None:
     """(n, width) to (n, width, 6), or None when some value needs more than 48 bits."""
 
-def unpack48(packed: NDArray[np.uint8]) -> NDArray[np.int64]: ...
 def add_combined(x: NDArray[np.float32], sums: NDArray[np.int64], pool: Pool | None = None) -> None:
     """x += fp32(sums), and sums = 0, in place: the end of a layer."""
 

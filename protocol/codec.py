@@ -175,6 +175,7 @@ def _foreign_hello(protocol: int) -> Hello:
         isa="",
         threads=0,
         room=0,
+        pages="",
         able=ALL_EXPERTS,
     )
 

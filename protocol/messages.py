@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ProtocolError
 
-PROTOCOL = 4
+PROTOCOL = 5
 """docs/protocol.md tells what changed; the handshake refuses any other number."""
 
 MAX_ROWS = 512
@@ -80,6 +80,7 @@ class Hello(Message):
     isa: str
     threads: int
     room: int  # bytes of experts that it can hold; -1: any number of them, where they lie
+    pages: str  # equal for whoever computes from the same pages of memory, see protocol.pages; empty: from its own
     able: Annotated[U8, Spec("u1", 2)]  # (layers, experts): 1 for those whose weights it has; (0, 0) if all
 
     def __post_init__(self) -> None:

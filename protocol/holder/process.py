@@ -30,6 +30,7 @@ from protocol.holder.membership import Membership
 from protocol.holder.serve import Leave, Orders, Progress, compute
 from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello
 from protocol.model import Model
+from protocol.pages import pages_of
 from protocol.startup import loaded
 from protocol.wire import Dialled, check_endpoint
 
@@ -131,6 +132,7 @@ def _hello(options: argparse.Namespace, model: Model, holder: Holder) -> Hello:
         isa=holder.isa,
         threads=holder.threads,
         room=holder.room,
+        pages=pages_of(model) if holder.room < 0 else "",
         able=ALL_EXPERTS if model.there is None else model.there,
     )
 

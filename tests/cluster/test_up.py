@@ -283,7 +283,7 @@ def test_a_worker_by_hand_joins(tmp_path: Path) -> None:
     with up(config, endpoint) as cluster:
         cluster.line("ready: 1 worker holds experts")
         worker = start("worker", "--connect", endpoint, "--model", model, "--name", "by-hand", "--threads", 1)
-        cluster.line(r"ready: 2 workers hold experts \(box-0 48, by-hand 48\)")
+        cluster.line(r"ready: 2 workers hold experts \(box-0 96, by-hand 96\)")
         report = ask(config)
         assert [one["name"] for one in report["workers"]] == ["box-0", "by-hand"]
         assert report["workers"][1]["pid"] == worker.pid

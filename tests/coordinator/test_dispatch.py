@@ -213,7 +213,7 @@ def test_a_late_worker_costs_one_deadline_and_gets_nothing_until_its_answer_has_
 
 
 def test_what_a_late_or_dead_worker_would_compute_goes_to_its_team() -> None:
-    mesh = ScriptedMesh(3, host="box")
+    mesh = ScriptedMesh(3, pages="same")
     check(mesh)
     assert all(worker.work for worker in mesh.workers)
     slow, dead, sound = mesh.workers

@@ -33,6 +33,7 @@ GOOD = Hello(
     isa="avx2",
     threads=2,
     room=-1,
+    pages="0123456789abcdef",
     able=ALL_EXPERTS,
 )
 

@@ -64,12 +64,13 @@ def hello(name: str, incarnation: str = "a", **change: Any) -> Hello:
         "name": name,
         "incarnation": incarnation,
         "pid": 1,
-        "host": f"box of {name}",
+        "host": "box",
         "fingerprint": TERMS.fingerprint,
         "geometry": dict(TERMS.geometry),
         "isa": "scalar",
         "threads": 1,
         "room": -1,
+        "pages": "",
         "able": ALL_EXPERTS,
     }
     return Hello(**(facts | change))
@@ -410,7 +411,7 @@ def test_a_name_whose_holder_lives_is_refused() -> None:
     assert told(say(mesh, member, beat(member.token), 0.1), Refused) == []  # may be from before its death
     pass_time(mesh, 0.0, 0.4)
     (refused,) = told(say(mesh, member, beat(member.token), 0.4), Refused, b"second")
-    assert refused.mismatches == [["name", "a", "a name that no other worker has; pid 1 on box of a has it"]]
+    assert refused.mismatches == [["name", "a", "a name that no other worker has; pid 1 on box has it"]]
     assert mesh.of_control(member.control) is member
 
 

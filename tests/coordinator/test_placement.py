@@ -61,25 +61,25 @@ def used(placement: Placement, stock: Stock, holder: int) -> int:
     return int((placement.held(holder).sum(axis=1) * np.array(stock.slot_bytes)).sum())
 
 
-# --- teams: members of one host -----------------------------------------------------------------------------------
+# --- teams: members that share pages ------------------------------------------------------------------------------
 
 
 @st.composite
-def hosted(draw: st.DrawFn, stock: Stock) -> list[Holder]:
-    """Holders of some hosts, or of unknown ones."""
-    hosts = st.sampled_from(["", "box-a", "box-b"])
-    return [replace(holder, host=draw(hosts), threads=draw(st.integers(0, 3))) for holder in draw(some_holders(stock))]
+def paged(draw: st.DrawFn, stock: Stock) -> list[Holder]:
+    """Holders that share pages, or have their own."""
+    pages = st.sampled_from(["", "a", "b"])
+    return [replace(holder, pages=draw(pages), threads=draw(st.integers(0, 3))) for holder in draw(some_holders(stock))]
 
 
 @given(st.data())
-def test_who_computes_where_the_files_lie_holds_what_its_host_was_given(data: st.DataObject) -> None:
+def test_who_shares_pages_holds_what_any_of_its_team_was_given(data: st.DataObject) -> None:
     stock = data.draw(stocks())
-    holders = data.draw(hosted(stock))
+    holders = data.draw(paged(stock))
     placement = place(1, stock, none_of(stock), holders)
     for holder in holders:
         mates = [holder]
-        if holder.host and holder.room < 0 and holder.able is None:
-            mates = [one for one in holders if one.host == holder.host and one.room < 0 and one.able is None]
+        if holder.pages and holder.room < 0 and holder.able is None:
+            mates = [one for one in holders if one.pages == holder.pages and one.room < 0 and one.able is None]
         given_to_team = np.isin(placement.owner, [mate.serial for mate in mates])
         np.testing.assert_array_equal(placement.held(holder.serial), given_to_team)
         for layer in stock.layers:
@@ -93,7 +93,7 @@ def test_who_computes_where_the_files_lie_holds_what_its_host_was_given(data: st
 @given(st.data())
 def test_what_a_lost_member_owned_goes_to_its_team_or_the_local_bank(data: st.DataObject) -> None:
     stock = data.draw(stocks())
-    holders = data.draw(hosted(stock))
+    holders = data.draw(paged(stock))
     placement = place(1, stock, none_of(stock), holders)
     for lost in [holder.serial for holder in data.draw(st.permutations(holders))]:
         mates = set(placement.mates[placement.mates[:, 0] == team_of(placement, lost), 1].tolist()) - {lost}

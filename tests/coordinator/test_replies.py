@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twin_kernels import unpack48
 
 import native
 from coordinator.replies import add_reply
@@ -57,7 +58,7 @@ def twin(reply: Sums, asked: list[int], sums: I64) -> I64 | None:
         return None
     if not (np.abs(reply.single) < 2.0**22).all():
         return None
-    wide = reply.sum64 if len(reply.sum64) else native.unpack48(reply.sum48)
+    wide = reply.sum64 if len(reply.sum64) else unpack48(reply.sum48)
     for row, values in zip(more, wide.tolist(), strict=True):
         if any(abs(value) >= asked.count(row) * ENTRY_LIMIT for value in values):
             return None

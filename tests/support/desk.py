@@ -89,6 +89,7 @@ def _hello() -> Hello:
         isa="",
         threads=0,
         room=0,
+        pages="",
         able=ALL_EXPERTS,
     )
 

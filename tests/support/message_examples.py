@@ -61,6 +61,7 @@ def hello(**changes: Any) -> Hello:
         isa="scalar",
         threads=1,
         room=-1,
+        pages="0123456789abcdef",
         able=ALL_EXPERTS,
     )
     return replace(made, **changes)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from twin_kernels import to_fixed, unpack48
 
 import native
 from expert_worker.bank import ExpertBank
@@ -29,8 +30,6 @@ def activations(rows: int, width: int, seed: int = 1) -> F32:
 def rows_of(sums: Sums, rows: int) -> I64:
     """What an answer says, as fixed-point sums (rows, width) of the window's rows."""
     whole = np.zeros((rows, sums.single.shape[1]), np.int64)
-    native.add_weighted(whole, sums.single_row, sums.single)
-    if len(sums.sum_row):
-        wide = native.unpack48(sums.sum48) if len(sums.sum48) else sums.sum64
-        native.add_sums(whole, sums.sum_row, wide)
+    whole[sums.single_row] = to_fixed(sums.single)
+    whole[sums.sum_row] = unpack48(sums.sum48) if len(sums.sum48) else sums.sum64
     return whole

@@ -267,12 +267,13 @@ class Worker:
             name=self.name,
             incarnation=self.incarnation,
             pid=1,
-            host=self._mesh.host or f"box of {self.name}",
+            host="box",
             fingerprint=TERMS.fingerprint,
             geometry=dict(TERMS.geometry),
             isa="scalar",
             threads=1,
             room=self.room,
+            pages=self._mesh.pages,
             able=ALL_EXPERTS,
         )
         self.say_control(hello)
@@ -321,12 +322,14 @@ class Begun:
 class ScriptedMesh:
     """A dispatcher with its cluster, sockets, clock, local bank and workers."""
 
-    def __init__(self, workers: int, *, quantised: bool = True, slots: int = 0, room: int = -1, host: str = "") -> None:
+    def __init__(
+        self, workers: int, *, quantised: bool = True, slots: int = 0, room: int = -1, pages: str = ""
+    ) -> None:
         """`slots` is how many experts the coordinator's device has room for, `room` the same of each worker.
 
-        Every worker is on a host of its own unless `host` is named.
+        Workers have `pages` in common; if these are empty, each has its own.
         """
-        self.host = host
+        self.pages = pages
         numbers = itertools.count()
         self.clock = Clock()
         self.control = ScriptedSocket()

@@ -153,6 +153,13 @@ def to_fixed(weighted: F32) -> I64:
     return np.rint(weighted.astype(np.float64) * 2.0**36).astype(np.int64)
 
 
+def unpack48(packed: U8) -> I64:
+    """(..., 6) bytes to (...) integers."""
+    wide = np.zeros((*packed.shape[:-1], 8), np.uint8)
+    wide[..., 2:] = packed  # at the top, for the sign
+    return wide.view("<i8")[..., 0] >> 16
+
+
 def from_fixed(sums: I64) -> F32:
     return sums.astype(np.float32) * F(2.0**-36)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from message_examples import plain, run_experts
 from moe_models import write_model
 from open_bank import activations, open_bank, rows_of
+from twin_kernels import unpack48
 
 import native
 from expert_worker.bank import ExpertBank
@@ -182,7 +183,7 @@ def test_sums_travel_in_48_bits_if_all_of_them_fit() -> None:
     packed, wide = pack(fits)
     assert packed.shape == (1, 4, 6)
     assert wide.shape == (0, 4)
-    np.testing.assert_array_equal(native.unpack48(packed), fits)
+    np.testing.assert_array_equal(unpack48(packed), fits)
     assert [int.from_bytes(bytes(value), "little", signed=True) for value in packed[0]] == fits[0].tolist()
     packed, wide = pack(fits + 1)
     assert packed.shape == (0, 4, 6)
