@@ -222,7 +222,7 @@ template <> struct Packed<blocks::Q6_K> {
 
 // Memory is asked for so far ahead of its use, line by line between the arithmetic: all lines of a block at once would
 // fill the buffers that wait for memory, and the arithmetic would wait for them (docs/results.md).
-constexpr int AHEAD = 8192;
+constexpr int AHEAD = 4096;
 
 struct Ahead {
     const uint8_t *next, *end;
