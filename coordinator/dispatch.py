@@ -13,7 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -178,10 +178,10 @@ class MeshExperts:
         if not parts:
             return
         activations = self._activations(work)  # fetched before the device has more to do
-        work.local.extend(_Left(part=part) for part in parts if part.holder == LOCAL)
-        calls = [(part, self._call(work, part, *activations)) for part in parts if part.holder != LOCAL]
-        for part, call in calls:  # one right after the other: the first wakes ZeroMQ's thread, the others find it awake
-            if not self._send(work, part, call):
+        for part in parts:
+            if part.holder == LOCAL:
+                work.local.append(_Left(part=part))
+            elif not self._send(work, part, *activations):
                 self._plan_again(work, part)
 
     def _activations(self, work: _Layer) -> tuple[I8, F32, F32]:
@@ -191,13 +191,16 @@ class MeshExperts:
             return *rows.quantise(), _NO_FLOATS
         return _NO_CODES, _NO_FLOATS, rows.values()
 
-    def _call(self, work: _Layer, part: Part, codes: I8, scales: F32, values: F32) -> RunExperts:
+    def _send(self, work: _Layer, part: Part, codes: I8, scales: F32, values: F32) -> bool:
+        seat = self._cluster.seat(part.holder)
+        if seat is None or self._gave_up(work, part):
+            return False
         rows, index = part.distinct_rows(work.rows.count)
         if len(rows) < work.rows.count:  # only what this worker needs
             codes, scales = (codes[rows], scales[rows]) if len(codes) else (codes, scales)
             values = values[rows] if len(values) else values
         members = self._cluster.members
-        return RunExperts(
+        call = RunExperts(
             session=members.terms.session,
             placement=members.active.version,
             step=work.step,
@@ -211,14 +214,6 @@ class MeshExperts:
             entry_row=index,
             entry_weight=part.weight,
         )
-
-    def _send(self, work: _Layer, part: Part, call: RunExperts) -> bool:
-        seat = self._cluster.seat(part.holder)
-        if seat is None or self._gave_up(work, part):
-            return False
-        version = self._cluster.members.active.version
-        if call.placement != version:  # another turned out to be gone
-            call = replace(call, placement=version)
         if not self._cluster.call(seat, part, call):
             return False
         work.awaited[seat] = part
