@@ -172,10 +172,11 @@ class Timers:
         spent.calls += 1
         weights = [each for each in arguments if isinstance(each, native.Weights)]
         rows = [each for each in arguments if isinstance(each, native.Rows)]
-        entries = [each.entry_expert for each in arguments if isinstance(each, RunExperts)]
-        entries += [each for each in arguments if isinstance(each, np.ndarray) and each.dtype == np.int32]
-        if not weights or not (rows or entries):
+        calls = [each for each in arguments if isinstance(each, RunExperts)]
+        if not weights or not (rows or calls):  # nothing is multiplied
             return
+        entries = [each.entry_expert for each in calls]
+        entries += [each for each in arguments if isinstance(each, np.ndarray) and each.dtype == np.int32]
         matrices, uses = 1, rows[0].count if rows else 0
         if entries:  # experts, whose numbers come first
             matrices, uses = len(np.unique(entries[0])), len(entries[0])
