@@ -104,7 +104,6 @@ void add_answer(Out<int64_t, 2> sums, In<int32_t, 1> entry_row, In<int32_t, 1> s
 } // namespace
 
 void bind_answers(nb::module_ &m) {
-    m.def("add_answer", &add_answer, nb::arg("sums").noconvert(), nb::arg("entry_row").noconvert(),
-          nb::arg("single_row").noconvert(), nb::arg("single").noconvert(), nb::arg("sum_row").noconvert(),
-          nb::arg("sum48").noconvert(), nb::arg("sum64").noconvert());
+    m.def("add_answer", &add_answer, "sums"_a, "entry_row"_a, "single_row"_a, "single"_a, "sum_row"_a, "sum48"_a,
+          "sum64"_a);
 }

@@ -89,6 +89,6 @@ void attend(Pool &pool, int layer, const Queries &queries, const std::vector<Run
 }
 
 void bind_attention(nb::module_ &m) {
-    m.def("attention", &attention, "pool"_a, "layer"_a, nb::arg("query").noconvert(), "caches"_a,
-          nb::arg("row_cache").noconvert(), nb::arg("row_position").noconvert(), nb::arg("out").noconvert());
+    m.def("attention", &attention, "pool"_a, "layer"_a, "query"_a, "caches"_a, "row_cache"_a, "row_position"_a,
+          "out"_a);
 }

@@ -43,6 +43,6 @@ void pack_48(const int64_t *sums, size_t count, char *out) {
 }
 
 void bind_combine(nb::module_ &m) {
-    m.def("pack48", &pack48, nb::arg("values").noconvert());
-    m.def("add_combined", &add_combined, nb::arg("x").noconvert(), nb::arg("sums").noconvert(), "pool"_a = nb::none());
+    m.def("pack48", &pack48, "values"_a);
+    m.def("add_combined", &add_combined, "x"_a, "sums"_a, "pool"_a = nb::none());
 }

@@ -121,12 +121,11 @@ void bind_dense_layer(nb::module_ &m) {
     nb::class_<AttentionHalf>(m, "AttentionHalf")
         .def(nb::init<In<float, 1>, const Weights &, const Weights &, const Weights &, In<float, 1>, In<float, 1>,
                       const Weights &, float>(),
-             nb::arg("norm").noconvert(), "query"_a, "key"_a, "value"_a, nb::arg("query_norm").noconvert(),
-             nb::arg("key_norm").noconvert(), "output"_a, "eps"_a, nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(),
-             nb::keep_alive<1, 5>(), nb::keep_alive<1, 8>())
+             "norm"_a, "query"_a, "key"_a, "value"_a, "query_norm"_a, "key_norm"_a, "output"_a, "eps"_a,
+             nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(), nb::keep_alive<1, 8>())
         .def("attend", &AttentionHalf::attend, "pool"_a, "layer"_a, "step"_a);
     nb::class_<ExpertRouter>(m, "ExpertRouter")
-        .def(nb::init<In<float, 1>, const Weights &, float, int, bool, float>(), nb::arg("norm").noconvert(),
-             "weights"_a, "eps"_a, "k"_a, "normalise"_a, "scale"_a, nb::keep_alive<1, 3>())
+        .def(nb::init<In<float, 1>, const Weights &, float, int, bool, float>(), "norm"_a, "weights"_a, "eps"_a, "k"_a,
+             "normalise"_a, "scale"_a, nb::keep_alive<1, 3>())
         .def("route", &ExpertRouter::route, "pool"_a, "step"_a, "quantise"_a);
 }

@@ -94,13 +94,10 @@ void add_rows(Pool *pool, float *x, const float *y, long rows, int n) {
 }
 
 void bind_elementwise(nb::module_ &m) {
-    auto x = nb::arg("x").noconvert();
-    m.def("rms_norm", &rms_norm, x, nb::arg("weight").noconvert(), "eps"_a, nb::arg("out").noconvert(),
-          "pool"_a = nb::none());
-    m.def("rope_table", &rope_table, nb::arg("position").noconvert(), nb::arg("inverse_frequency").noconvert(),
-          "magnitude"_a);
-    m.def("rope", &rope, x, nb::arg("cos").noconvert(), nb::arg("sin").noconvert(), "pool"_a = nb::none());
-    m.def("add_rows", &add_arrays, x, nb::arg("y").noconvert(), "pool"_a = nb::none());
-    m.def("exponential", [](Any<const float> v) { return map(v, &Kernels::exponential); }, x);
-    m.def("silu", [](Any<const float> v) { return map(v, &Kernels::silu); }, x);
+    m.def("rms_norm", &rms_norm, "x"_a, "weight"_a, "eps"_a, "out"_a, "pool"_a = nb::none());
+    m.def("rope_table", &rope_table, "position"_a, "inverse_frequency"_a, "magnitude"_a);
+    m.def("rope", &rope, "x"_a, "cos"_a, "sin"_a, "pool"_a = nb::none());
+    m.def("add_rows", &add_arrays, "x"_a, "y"_a, "pool"_a = nb::none());
+    m.def("exponential", [](Any<const float> v) { return map(v, &Kernels::exponential); }, "x"_a);
+    m.def("silu", [](Any<const float> v) { return map(v, &Kernels::silu); }, "x"_a);
 }

@@ -141,7 +141,6 @@ void run_given(Pool &pool, const Weights &gate, const Weights &up, const Weights
 } // namespace
 
 void bind_experts(nb::module_ &m) {
-    m.def("run_experts", &run_given, "pool"_a, "gate"_a, "up"_a, "down"_a, "rows"_a,
-          nb::arg("entry_expert").noconvert(), nb::arg("entry_row").noconvert(), nb::arg("entry_weight").noconvert(),
-          nb::arg("entry_slot").noconvert(), nb::arg("singles").noconvert(), nb::arg("sums").noconvert());
+    m.def("run_experts", &run_given, "pool"_a, "gate"_a, "up"_a, "down"_a, "rows"_a, "entry_expert"_a, "entry_row"_a,
+          "entry_weight"_a, "entry_slot"_a, "singles"_a, "sums"_a);
 }

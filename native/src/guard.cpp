@@ -116,8 +116,7 @@ bool die_with_parent(int expected_parent) {
 
 void bind_guard(nb::module_ &m) {
     nb::class_<Watch>(m, "Watch")
-        .def(nb::init<In<uint8_t, 1>, int, nb::bytes, int64_t>(), nb::arg("data").noconvert(), "descriptor"_a, "path"_a,
-             "modified_ns"_a)
+        .def(nb::init<In<uint8_t, 1>, int, nb::bytes, int64_t>(), "data"_a, "descriptor"_a, "path"_a, "modified_ns"_a)
         .def("intact", &Watch::intact)
         .def("fault", &Watch::fault)
         .def("close", &Watch::close);

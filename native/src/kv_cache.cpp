@@ -110,5 +110,5 @@ void bind_kv_cache(nb::module_ &m) {
         .def_ro("kv_heads", &KvCache::kv_heads)
         .def_ro("head_dim", &KvCache::head_dim)
         .def_prop_ro("bytes", &KvCache::bytes)
-        .def("store", &store, "layer"_a, "position"_a, nb::arg("key").noconvert(), nb::arg("value").noconvert());
+        .def("store", &store, "layer"_a, "position"_a, "key"_a, "value"_a);
 }

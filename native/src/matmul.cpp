@@ -50,6 +50,4 @@ void multiply(Pool &pool, Rows &rows, std::initializer_list<Product> products) {
     });
 }
 
-void bind_matmul(nb::module_ &m) {
-    m.def("matmul", &matmul, "pool"_a, "weights"_a, "matrix"_a, "rows"_a, nb::arg("out").noconvert());
-}
+void bind_matmul(nb::module_ &m) { m.def("matmul", &matmul, "pool"_a, "weights"_a, "matrix"_a, "rows"_a, "out"_a); }

@@ -229,7 +229,7 @@ void bind_packed(nb::module_ &m) {
                             pack_row((TensorType)type, from + row, columns, to + group, r);
                         });
         },
-        "type"_a, "rows"_a, "columns"_a, nb::arg("source").noconvert(), nb::arg("out").noconvert());
+        "type"_a, "rows"_a, "columns"_a, "source"_a, "out"_a);
     m.def(
         "unpack_rows",
         [](int type, int rows, int columns, In<uint8_t, 1> source, Out<uint8_t, 1> out) {
@@ -238,5 +238,5 @@ void bind_packed(nb::module_ &m) {
                             unpack_row((TensorType)type, from + group, r, columns, to + row);
                         });
         },
-        "type"_a, "rows"_a, "columns"_a, nb::arg("source").noconvert(), nb::arg("out").noconvert());
+        "type"_a, "rows"_a, "columns"_a, "source"_a, "out"_a);
 }

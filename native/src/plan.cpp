@@ -197,9 +197,8 @@ Slots slots_of(In<int32_t, 1> entry_row, In<int32_t, 1> row) {
 }
 
 void bind_plan(nb::module_ &m) {
-    m.def("plan_entries", &plan_entries, "part"_a, nb::arg("ids").noconvert(), nb::arg("weights").noconvert(),
-          nb::arg("owner").noconvert(), nb::arg("mates").noconvert());
-    m.def("distinct_rows", &distinct_rows, nb::arg("row").noconvert(), "rows"_a);
-    m.def("assign_slots", &assign_slots, nb::arg("entry_row").noconvert(), nb::arg("row").noconvert());
-    m.def("first_not_held", &first_not_held, nb::arg("held").noconvert(), "layer"_a, nb::arg("expert").noconvert());
+    m.def("plan_entries", &plan_entries, "part"_a, "ids"_a, "weights"_a, "owner"_a, "mates"_a);
+    m.def("distinct_rows", &distinct_rows, "row"_a, "rows"_a);
+    m.def("assign_slots", &assign_slots, "entry_row"_a, "row"_a);
+    m.def("first_not_held", &first_not_held, "held"_a, "layer"_a, "expert"_a);
 }

@@ -63,5 +63,5 @@ void choose_experts(Pool *pool, const float *logits, long rows, long n, const Ch
 }
 
 void bind_router(nb::module_ &m) {
-    m.def("route", &route, nb::arg("logits").noconvert(), "k"_a, "normalise"_a, "scale"_a, "pool"_a = nb::none());
+    m.def("route", &route, "logits"_a, "k"_a, "normalise"_a, "scale"_a, "pool"_a = nb::none());
 }

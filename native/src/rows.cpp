@@ -88,7 +88,7 @@ void bind_rows(nb::module_ &m) {
             [](Rows *self, In<float, 2> values) {
                 new (self) Rows(values.data(), (long)values.shape(0), (int)values.shape(1));
             },
-            nb::arg("values").noconvert())
+            "values"_a)
         .def_static(
             "quantised",
             [](In<int8_t, 2> codes, In<float, 2> scales) {
@@ -96,7 +96,7 @@ void bind_rows(nb::module_ &m) {
                 expect_equal("scales: columns", scales.shape(1), codes.shape(1) / 32);
                 return new Rows(codes.data(), scales.data(), (long)codes.shape(0), (int)codes.shape(1));
             },
-            nb::arg("codes").noconvert(), nb::arg("scales").noconvert())
+            "codes"_a, "scales"_a)
         .def_prop_ro("count", &Rows::count)
         .def_prop_ro("columns", &Rows::columns)
         .def("values",

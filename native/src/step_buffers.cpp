@@ -72,8 +72,6 @@ void bind_step_buffers(nb::module_ &m) {
     nb::class_<StepBuffers>(m, "StepBuffers")
         .def(nb::init<F2, F2, F3, F3, F3, F2, F2, In<float, 2>, In<float, 2>, nb::sequence, In<int32_t, 1>,
                       In<int32_t, 1>>(),
-             nb::arg("x").noconvert(), nb::arg("normed").noconvert(), nb::arg("query").noconvert(),
-             nb::arg("key").noconvert(), nb::arg("value").noconvert(), nb::arg("attended").noconvert(),
-             nb::arg("router").noconvert(), nb::arg("cos").noconvert(), nb::arg("sin").noconvert(), "caches"_a,
-             nb::arg("row_cache").noconvert(), nb::arg("row_position").noconvert());
+             "x"_a, "normed"_a, "query"_a, "key"_a, "value"_a, "attended"_a, "router"_a, "cos"_a, "sin"_a, "caches"_a,
+             "row_cache"_a, "row_position"_a);
 }

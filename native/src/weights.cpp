@@ -107,8 +107,8 @@ void Weights::dequantise(long matrix, int r, float *out) const {
 
 void bind_weights(nb::module_ &m) {
     nb::class_<Weights>(m, "Weights")
-        .def(nb::init<In<uint8_t, 1>, int, long, int, int, bool>(), nb::arg("data").noconvert(), "type"_a, "matrices"_a,
-             "rows"_a, "columns"_a, "packed"_a = false)
+        .def(nb::init<In<uint8_t, 1>, int, long, int, int, bool>(), "data"_a, "type"_a, "matrices"_a, "rows"_a,
+             "columns"_a, "packed"_a = false)
         .def_ro("matrices", &Weights::matrices)
         .def_ro("rows", &Weights::rows)
         .def_ro("columns", &Weights::columns)
@@ -127,5 +127,5 @@ void bind_weights(nb::module_ &m) {
                 }
                 return out.object;
             },
-            "matrix"_a, nb::arg("rows").noconvert());
+            "matrix"_a, "rows"_a);
 }
