@@ -17,7 +17,7 @@ from protocol.errors import ExpertError
 from protocol.holder.refusals import check_ids, check_there, in_words, layer_of, rows_of
 from protocol.holder.watched_files import WatchedFiles
 from protocol.layout import LayerExperts, RoleTensor
-from protocol.messages import F32, I8, I32, I64, U8, RunExperts, Sums
+from protocol.messages import F32, I32, I64, U8, RunExperts, Sums
 from protocol.model import Model
 
 
@@ -43,13 +43,6 @@ class ExpertBank:
         layers = dict(model.layout.with_experts())
         self._layers = {number: self._matrices(layer) for number, layer in layers.items()}
         self._files = {number: {role.file for role in layer.roles} for number, layer in layers.items()}
-
-    def rows(self, layer: int, codes: I8, scales: F32, values: F32) -> native.Rows:
-        """Activations for the kernels: from `codes` (n, width) and `scales` (n, width / 32), or `values` (n, width).
-
-        ExpertError if that is not the form in which this layer's activations travel, or they are none.
-        """
-        return rows_of(self.layout, layer, codes, scales, values)
 
     def run(
         self,

@@ -22,9 +22,8 @@ from contextlib import contextmanager
 
 from expert_worker.bank import ExpertBank
 from protocol.holder import process
+from protocol.messages import MAX_THREADS
 from protocol.model import Model
-
-MAX_THREADS = 1024
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -23,6 +23,9 @@ MAX_ROWS = 512
 MAX_ENTRIES_PER_ROW = 31
 """Experts of one row at most: so many weighted rows fit a 64-bit sum on the fixed-point grid."""
 
+MAX_THREADS = 1024
+"""Of one process: its share of a team's work is measured by them."""
+
 MIN_BEAT_S, MAX_BEAT_S = 0.01, 2.0
 """Bounds of the interval between beats, in seconds."""
 

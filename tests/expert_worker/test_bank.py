@@ -17,6 +17,7 @@ import native
 from expert_worker.bank import ExpertBank
 from protocol.errors import ExpertError
 from protocol.gguf import GgufFile
+from protocol.holder import refusals
 from protocol.messages import F32, I64
 from protocol.pack import Share
 
@@ -102,12 +103,12 @@ def test_rows_take_the_form_that_travels_in_the_layer(tmp_path: Path, quantised:
         right, wrong = ((codes, scales, NO_FLOATS), (NO_CODES, NO_FLOATS, x))
         if not quantised:
             right, wrong = wrong, right
-        assert bank.rows(0, *right).count == 2
+        assert refusals.rows_of(bank.layout, 0, *right).count == 2
         with pytest.raises(ExpertError, match=r"layer 0: activations are .* expected"):
-            bank.rows(0, *wrong)
+            refusals.rows_of(bank.layout, 0, *wrong)
         narrow = tuple(array[:, : array.shape[1] // 2] for array in right)
         with pytest.raises(ExpertError, match="32 columns, 64 expected"):
-            bank.rows(0, *(np.ascontiguousarray(array) for array in narrow))
+            refusals.rows_of(bank.layout, 0, *(np.ascontiguousarray(array) for array in narrow))
 
 
 def test_codes_that_are_no_activations_are_refused(model: Path) -> None:
@@ -115,9 +116,9 @@ def test_codes_that_are_no_activations_are_refused(model: Path) -> None:
     with open_bank(model) as bank:
         for bad in (float("nan"), float("inf"), -1.0):
             with pytest.raises(ExpertError, match="scale"):
-                bank.rows(0, codes, np.full_like(scales, bad), NO_FLOATS)
+                refusals.rows_of(bank.layout, 0, codes, np.full_like(scales, bad), NO_FLOATS)
         with pytest.raises(ExpertError, match="-128"):
-            bank.rows(0, np.full_like(codes, -128), scales, NO_FLOATS)
+            refusals.rows_of(bank.layout, 0, np.full_like(codes, -128), scales, NO_FLOATS)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_a_dense_layer_has_no_experts(tmp_path: Path) -> None:
         bank.prepare(0, np.array([], np.int64))
         for work in (
             lambda: run(bank, 0, activations(1, 64), [0]),
-            lambda: bank.rows(0, NO_CODES, NO_FLOATS, activations(1, 64)),
+            lambda: refusals.rows_of(bank.layout, 0, NO_CODES, NO_FLOATS, activations(1, 64)),
             lambda: bank.prepare(0, np.array([2])),
         ):
             with pytest.raises(ExpertError, match="layer 0: a dense layer, which has no experts"):

@@ -19,6 +19,7 @@ import native
 from expert_worker.bank import ExpertBank
 from protocol import codec
 from protocol.errors import ExpertError
+from protocol.holder import refusals
 from protocol.holder.answer import answer, assign_slots, pack
 from protocol.messages import I32, I64, RunExperts, Sums, WorkFailed
 
@@ -53,7 +54,7 @@ def work(rows: int, pairs: list[tuple[int, int]], **changes: Any) -> RunExperts:
 def computed_directly(bank: ExpertBank, message: RunExperts) -> I64:
     """The same entries, all of them summed by the bank; by window row."""
     sums = np.zeros((10 + len(message.row), WIDTH), np.int64)
-    rows = bank.rows(message.layer, message.codes, message.scales, message.values)
+    rows = refusals.rows_of(bank.layout, message.layer, message.codes, message.scales, message.values)
     slot = -1 - message.row[message.entry_row]
     none = np.empty((0, WIDTH), np.float32)
     bank.run(message.layer, rows, message.entry_expert, message.entry_row, message.entry_weight, slot, none, sums)
