@@ -11,7 +11,7 @@ from coordinator.members import MAX_GONE, MAX_MEMBERS, Members
 from coordinator.report import mesh_report
 from coordinator.tallies import Counters, Tally
 from protocol.codec import MAX_HEADER_BYTES, encode
-from protocol.messages import MAX_REASON, AssignFailed, Finished, OpenWork, Status, Stopped
+from protocol.messages import MAX_REASON, MAX_THREADS, AssignFailed, Finished, OpenWork, Status, Stopped
 from protocol.stock import Stock
 
 MOST = 2**63 - 1
@@ -29,7 +29,7 @@ def _join(members: Members, number: int) -> bytes:
     peer, name = f"peer-{number}".encode(), f"{number:04}".ljust(MAX_NAME, WIDEST)
     texts = {"name": name, "incarnation": WIDEST * MAX_NAME, "host": WIDEST * MAX_NAME, "isa": WIDEST * MAX_NAME}
     geometry = dict(TERMS.geometry)
-    claim = hello(pid=MOST, threads=MOST, fingerprint=TERMS.fingerprint, geometry=geometry, **texts)
+    claim = hello(pid=MOST, threads=MAX_THREADS, fingerprint=TERMS.fingerprint, geometry=geometry, **texts)
     members.hello(peer, claim)
     member = members.of_control(peer)
     assert member is not None
