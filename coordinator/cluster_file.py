@@ -25,7 +25,8 @@ from coordinator.drafts import MAX_DRAFTS
 from coordinator.halves import When
 from coordinator.toml_reader import Read, Reader, later, model_beside, one_of, only, shown, text, whole
 from protocol.endpoints import check_endpoint
-from protocol.vram import MAX_VRAM_GIB
+from protocol.expert_sources import SOURCES
+from protocol.gib import MAX_GIB
 
 
 def read_config(path: Path) -> ClusterConfig:
@@ -114,11 +115,11 @@ def _halves(value: Any) -> When:
     return "auto"
 
 
-def _vram_gib(value: Any) -> float | None:
+def _gib(value: Any) -> float | None:
     if value == "auto":
         return None
-    if type(value) not in (int, float) or not 0 <= value <= MAX_VRAM_GIB:
-        raise ValueError(f'"auto" or a number from 0 to {MAX_VRAM_GIB} is expected, found {shown(value)}')
+    if type(value) not in (int, float) or not 0 <= value <= MAX_GIB:
+        raise ValueError(f'"auto" or a number from 0 to {MAX_GIB} is expected, found {shown(value)}')
     return float(value)
 
 
@@ -130,7 +131,7 @@ COORDINATOR_KEYS: dict[str, Read] = {
     "drafts": whole(0, MAX_DRAFTS),
     "halves": _halves,
     "device": _device,
-    "vram_gib": _vram_gib,
+    "vram_gib": _gib,
     "local_experts": only(True),
     "work_listen": later,
     "bulk_listen": later,
@@ -142,7 +143,9 @@ WORKER_KEYS: dict[str, Read] = {
     "count": whole(0, MAX_WORKERS),
     "threads": whole(1, MAX_THREADS),
     "host": only("local"),
-    "ram_gib": only("auto"),
+    "source": one_of(*SOURCES),
+    "ram_gib": _gib,
+    "headroom_gib": _gib,
     "command": later,
 }
 
@@ -150,11 +153,11 @@ PEER_KEYS: dict[str, Read] = {
     "name": WORKER_KEYS["name"],
     "device": whole(0, MAX_DEVICE),
     "mode": only("static"),
-    "vram_gib": _vram_gib,
+    "vram_gib": _gib,
     "host": only("local"),
     "command": later,
 }
 
-ONE_VALUE_KEYS = frozenset({"local_experts", "host", "ram_gib", "mode"})
+ONE_VALUE_KEYS = frozenset({"local_experts", "host", "mode"})
 
 LATER_SECTIONS = ("lookahead", "placement")

@@ -83,6 +83,12 @@ class WorkerGroup:
     """Threads of the kernels of each."""
     model_path: Path | None = None
     """The model that they map, if it is not at the coordinator's path."""
+    source: str = "auto"
+    """Where their experts' bytes come from, one of `protocol.expert_sources.SOURCES`."""
+    ram_gib: float | None = None
+    """GiB for copies or slots of each; None is what fits."""
+    headroom_gib: float | None = None
+    """GiB of memory left to everything else; None leaves it to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,8 +122,18 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
 
 def _worker_command(config: ClusterConfig, name: str, group: WorkerGroup, python: str) -> tuple[str, ...]:
     model = group.model_path or config.model
-    options = [*_joining(config, name, model), "--threads", str(group.threads)]
+    options = [*_joining(config, name, model), "--threads", str(group.threads), *_tiers(group)]
     return (python, "-P", "-m", "expert_worker.main", *options)
+
+
+def _tiers(group: WorkerGroup) -> list[str]:
+    """What is said of where a worker's experts come from."""
+    options = [] if group.source == "auto" else ["--source", group.source]
+    if group.ram_gib is not None:
+        options += ["--ram-gib", _gib(group.ram_gib)]
+    if group.headroom_gib is not None:
+        options += ["--headroom-gib", _gib(group.headroom_gib)]
+    return options
 
 
 def _peer_command(config: ClusterConfig, peer: PeerConfig, python: str) -> tuple[str, ...]:
@@ -139,5 +149,5 @@ def _joining(config: ClusterConfig, name: str, model: Path) -> list[str]:
     return options if config.coordinator.device == "cpu" else [*options, "--orphan-s", str(OPENING_S)]
 
 
-def _gib(vram_gib: float | None) -> str:
-    return "auto" if vram_gib is None else f"{vram_gib:.12g}"
+def _gib(gib: float | None) -> str:
+    return "auto" if gib is None else f"{gib:.12g}"

@@ -46,7 +46,7 @@ from protocol.errors import ConfigError, ExpertmeshError
 from protocol.messages import MAX_BEAT_S, MAX_ROWS, MIN_BEAT_S
 from protocol.model import Model
 from protocol.stock import Stock
-from protocol.vram import vram_gib_argument
+from protocol.gib import gib_argument
 from protocol.wire import Bound, longest_work_frame, wait
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--device", type=_device, default="cpu", help="where the dense half is computed: cpu or cuda:N")
     add(
         "--vram-gib",
-        type=vram_gib_argument,
+        type=gib_argument,
         metavar="GIB",
         help="experts in that device's memory: auto (default) or a number",
     )

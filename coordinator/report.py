@@ -61,6 +61,8 @@ def _worker(member: Member, state: str, experts: int, counters: Counters, now: f
         "beat_age_s": None if member.beat_at is None else max(0.0, now - member.beat_at),
         "resident_bytes": None if beat is None else beat.resident_bytes,
         "dropped": None if beat is None else beat.dropped,
+        "source": None if beat is None else beat.source,
+        "tiers": {} if beat is None else beat.tiers,
         "placement": member.ready,
         "progress": list(member.progress),
     }

@@ -1,48 +1,51 @@
-"""A set of experts that can be run: the weights of a mapped model file, and the checks around the kernels.
+"""A set of experts that can be run: the weights of a model, wherever a source has them, and the checks around the kernels.
 
 Knows no sockets and no placement; the coordinator's local holder is this same class.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 import native
-from expert_worker.warming import in_cache, will_need
+from expert_worker.expert_table import ExpertTable
+from expert_worker.sources.mapped import MappedSource
+from expert_worker.sources.source import Source
 from protocol.errors import ExpertError
 from protocol.holder.refusals import check_ids, check_there, in_words, layer_of, rows_of
-from protocol.holder.watched_files import WatchedFiles
-from protocol.layout import LayerExperts, RoleTensor
 from protocol.messages import F32, I32, I64, U8, RunExperts, Sums
 from protocol.model import Model
 
 
-class _Matrices(NamedTuple):
-    """One layer's three matrices of every expert."""
-
-    gate: native.Weights
-    up: native.Weights
-    down: native.Weights
-
-
 class ExpertBank:
-    """All experts of one model, computed where they lie."""
+    """All experts of one model, computed from wherever its source has them."""
 
-    def __init__(self, model: Model, pool: native.Pool) -> None:
+    def __init__(
+        self, model: Model, pool: native.Pool, source: Callable[[ExpertTable], Source] = MappedSource
+    ) -> None:
         """`model` stays open for as long as the bank is used."""
         self.layout = model.layout
         self._there = model.there
         self._pool = pool
-        self._data = {file.path.name: file.file.data for file in model.files.files}
-        self._descriptors = {file.path.name: file.file.descriptor for file in model.files.files}
-        self._watched = WatchedFiles(file.file for file in model.files.files)
-        layers = dict(model.layout.with_experts())
-        self._layers = {number: self._matrices(layer) for number, layer in layers.items()}
-        self._files = {number: {role.file for role in layer.roles} for number, layer in layers.items()}
+        self._table = ExpertTable(model)
+        self._source = source(self._table)
+
+    @property
+    def source_name(self) -> str:
+        """Where the experts come from, in a word."""
+        return self._source.name
+
+    def counts(self) -> dict[str, int]:
+        """See `Counters`."""
+        return self._source.counters.as_dict()
+
+    def tend(self, now: float) -> None:
+        """Give up copies if memory has become short; looks once a second."""
 
     def run(
         self,
@@ -61,10 +64,11 @@ class ExpertBank:
         of range, gives a number out of range, or lies in a file that has changed; singles and sums are then of no use.
         """
         check_ids(self.layout, layer, entry_expert)
+        self._source.fetch(layer, entry_expert)
         try:
             native.run_experts(
                 self._pool,
-                *self._layers[layer],
+                *self._table.matrices(layer),
                 rows,
                 entry_expert,
                 entry_row,
@@ -76,27 +80,37 @@ class ExpertBank:
         except (native.EntryRangeError, native.NonFiniteError) as error:
             self._check_files(layer, entry_expert)  # if it has changed, that is why
             raise in_words(layer, error, entry_expert) from None
+        finally:
+            self._source.release()
         self._check_files(layer, entry_expert)
 
     def answer(self, work: RunExperts, wait_us: int) -> Sums:
         """See `protocol.holder.answer.Runner`: from the message to the message in one native call."""
-        if work.layer not in self._layers:
-            layer_of(self.layout, work.layer)  # says why
+        layer, experts = work.layer, work.entry_expert
+        if layer not in self._table:
+            layer_of(self.layout, layer)  # says why
+        self._source.fetch(layer, experts)
         try:
-            reply = native.answer_call(Sums, work, self._pool, *self._layers[work.layer], wait_us)
+            reply = native.answer_call(Sums, work, self._pool, *self._table.matrices(layer), wait_us)
         except (native.EntryRangeError, native.NonFiniteError) as error:
-            self._check_files(work.layer, work.entry_expert)  # if it has changed, that is why
-            raise in_words(work.layer, error, work.entry_expert) from None
+            self._check_files(layer, experts)  # if it has changed, that is why
+            raise in_words(layer, error, experts) from None
         except ValueError as error:
             raise self._refusal(work, error) from None
-        self._check_files(work.layer, work.entry_expert)
+        finally:
+            self._source.release()
+        self._check_files(layer, experts)
         return reply
 
-    def make_room(self, wanted: U8, in_force: U8 | None) -> None:
-        """Nothing: experts lie in the file, and the kernel makes room for its pages."""
+    def make_room(self, wanted: U8, in_force: U8 | None, rank: I32 | None = None) -> None:
+        """Plan for what is `wanted`; whatever else is in force comes from the files until then.
 
-    def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
-        """Ask for what is not in memory of these experts.
+        RoomError if the source cannot hold it as it is to.
+        """
+        self._source.make_room(wanted, rank)
+
+    def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> Iterator[None]:
+        """Make these experts ready, a piece for each item taken.
 
         ExpertError if one is out of range or not in this share, or the file has changed.
 
@@ -106,30 +120,21 @@ class ExpertBank:
             return
         check_ids(self.layout, layer, experts)
         check_there(self._there, layer, experts)
-        self._check_files(layer, experts)
-        for role in layer_of(self.layout, layer).roles:
-            for expert in experts.tolist():
-                start = role.offset + expert * role.expert_bytes
-                if not in_cache(self._descriptors[role.file], start, role.expert_bytes):
-                    will_need(self._data[role.file][start : start + role.expert_bytes])
+        self._table.check(layer, experts)
+        for _ in self._source.prepare(layer, experts):
+            yield
+            self._table.check(layer, experts)
 
     def close(self) -> None:
-        """No longer survive changes of the files. May be called again."""
-        self._watched.close()
+        """Give up what the source holds, and no longer survive changes of the files. May be called again."""
+        self._source.close()
+        self._table.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-    def _matrices(self, layer: LayerExperts) -> _Matrices:
-        return _Matrices(*(self._weights(role) for role in layer.roles))
-
-    def _weights(self, role: RoleTensor) -> native.Weights:
-        experts = self.layout.experts
-        data = self._data[role.file][role.offset : role.offset + role.expert_bytes * experts]
-        return native.Weights(data, int(role.type), experts, role.rows, role.columns, role.packed)
 
     def _refusal(self, work: RunExperts, error: ValueError) -> ExpertError:
         """What native code refuses, in the words of whoever checks first."""
@@ -140,5 +145,6 @@ class ExpertBank:
             return said
         return ExpertError(work.layer, -1, str(error))
 
-    def _check_files(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
-        self._watched.check(self._files[layer], layer, experts)
+    def _check_files(self, layer: int, experts: I32) -> None:
+        if self._source.from_files(layer, experts):
+            self._table.check(layer, experts)

@@ -20,7 +20,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from expert_worker.bank import ExpertBank
+from expert_worker.opening import open_bank
+from expert_worker.sources.choice import GIB, Asked
+from protocol.expert_sources import SOURCES
+from protocol.gib import gib_argument
 from protocol.holder import process
 from protocol.messages import MAX_THREADS
 from protocol.model import Model
@@ -30,14 +33,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a worker until it leaves; returns the exit code."""
     parser = process.parser("expert_worker", "Hold experts and compute them.")
     parser.add_argument("--threads", type=_thread_count, default=1, metavar="N", help="threads of the kernels")
+    parser.add_argument("--source", choices=SOURCES, default="auto", help="where experts' bytes come from")
+    parser.add_argument("--ram-gib", type=gib_argument, metavar="N", help="memory for copies of experts, in GiB, or auto")
+    parser.add_argument("--headroom-gib", type=gib_argument, metavar="N", help="GiB left to everything else, or auto")
     options = parser.parse_args(arguments)
-    return process.run(options, lambda model: _bank(model, options.threads))
+    asked = Asked(source=options.source, ram=_bytes(options.ram_gib), headroom=_bytes(options.headroom_gib))
+    return process.run(options, lambda model: _holder(model, options.threads, asked))
 
 
 @contextmanager
-def _bank(model: Model, threads: int) -> Iterator[process.Holder]:
-    with ExpertBank(model, native.Pool(threads)) as bank:
-        yield process.Holder(experts=bank, role="worker", isa=native.isa(), threads=threads, room=-1)
+def _holder(model: Model, threads: int, asked: Asked) -> Iterator[process.Holder]:
+    with open_bank(model, threads, asked) as (bank, pages):
+        yield process.Holder(
+            experts=bank, role="worker", isa=native.isa(), threads=threads, room=-1, pages=pages
+        )
+
+
+def _bytes(gib: float | None) -> int | None:
+    return None if gib is None else int(gib * GIB)
 
 
 def _thread_count(text: str) -> int:

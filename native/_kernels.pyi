@@ -36,6 +36,8 @@ class Pool:
 class Weights:
     """A view of one GGUF tensor: `matrices` matrices of `rows` x `columns` in ggml type `type`; no copy.
 
+    A matrix may be placed elsewhere while threads compute, but no copy taken from one that computes with it.
+
     `packed` ones have been rearranged by `pack_rows`.
 
     `data` is uint8, 1-D, of exactly matrices * rows * row bytes, and is kept alive.
@@ -53,6 +55,12 @@ class Weights:
     ) -> None: ...
     def dequantise(self, matrix: int, rows: NDArray[np.int32]) -> NDArray[np.float32]:
         """The named rows as fp32 (len(rows), columns): the embedding lookup."""
+    def place(self, matrix: int, copy: NDArray[np.uint8]) -> None:
+        """Read it from `copy`, 1-D, of bytes equal to the tensor's, which is kept alive."""
+    def unplace(self, matrix: int) -> None:
+        """Read it from the tensor again."""
+    def placed(self, matrix: int) -> bool:
+        """Whether it is read from a copy."""
 
 PACKED_ROWS: int
 """Rows of a group of packed weights."""

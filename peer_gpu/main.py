@@ -26,7 +26,7 @@ from peer_gpu.slots import GIB, ExpertSlots, room_on, warn_if_none_fits
 from protocol.errors import ConfigError
 from protocol.holder import process
 from protocol.model import Model
-from protocol.vram import vram_gib_argument
+from protocol.gib import gib_argument
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda:0", metavar="NAME", help="which GPU: cuda:0, cuda:1 and so on")
     parser.add_argument(
         "--vram-gib",
-        type=vram_gib_argument,
+        type=gib_argument,
         default=None,
         metavar="N",
         help="memory for experts, in GiB, or auto: what is free, less a reserve",
@@ -70,7 +70,7 @@ def _opened(model: Model, name: str, gib: float | None) -> tuple[ExpertSlots, pr
     log.info("%s: %s, room for %.4g GiB of experts", name, device.description, slots.limit / GIB)
     warn_if_none_fits(device, slots.limit, model.layout)
     isa = "".join(filter(str.isprintable, device.description))[:MAX_ISA]
-    return slots, process.Holder(experts=runner, role="peer", isa=isa, threads=1, room=slots.limit)
+    return slots, process.Holder(experts=runner, role="peer", isa=isa, threads=1, room=slots.limit, pages="")
 
 
 if __name__ == "__main__":

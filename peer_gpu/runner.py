@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,10 @@ from native import cuda
 from peer_gpu.slots import ExpertSlots
 from protocol.holder.answer import Slots, assign_slots, pack
 from protocol.messages import F32, I64, MAX_ROWS, U8, RunExperts, Sums
+
+
+PIECE = 4
+"""Experts copied to the device at one go: beats are due meanwhile."""
 
 
 class SlotRunner:
@@ -25,13 +30,24 @@ class SlotRunner:
         self._singles = device.empty((MAX_ROWS, width), np.float32)
         self._sums = device.empty((MAX_ROWS, width), np.int64)
 
+    source_name = "vram"
+
+    def counts(self) -> dict[str, int]:
+        """Nothing: slots do not change while work is done."""
+        return {}
+
+    def tend(self, now: float) -> None:
+        """Nothing to look after."""
+
     def make_room(self, wanted: U8, in_force: U8 | None) -> None:
         """See ExpertSlots."""
         self._slots.make_room(wanted, in_force)
 
-    def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
-        """See ExpertSlots."""
-        self._slots.prepare(layer, experts)
+    def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> Iterator[None]:
+        """See ExpertSlots; PIECE experts for each item taken."""
+        for start in range(0, len(experts), PIECE):
+            self._slots.prepare(layer, experts[start : start + PIECE])
+            yield
 
     def answer(self, work: RunExperts, wait_us: int) -> Sums:
         """See `protocol.holder.answer.Runner`; MAX_ROWS rows at most."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ProtocolError
 
-PROTOCOL = 5
+PROTOCOL = 6
 """docs/protocol.md tells what changed; the handshake refuses any other number."""
 
 MAX_ROWS = 512
@@ -187,6 +187,8 @@ class Beat(Message):
     wait_us: int  # time in the compute loop waiting for work
     dropped: int  # malformed or misdirected messages
     resident_bytes: int
+    source: str  # where its experts come from: mapped, copies, arena, shared or direct; vram for a peer
+    tiers: dict[str, int]  # what the tiers have counted, see expert_worker.sources.source.Counters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -8,8 +8,7 @@ import click
 
 from coordinator.config import DEVICES, is_device
 from protocol.errors import ConfigError
-from protocol.vram import VRAM_GIB as EXPECTED_VRAM_GIB
-from protocol.vram import read_vram_gib
+from protocol.gib import GIB_EXPECTED, read_gib
 
 
 class _Device(click.types.StringParamType):
@@ -23,22 +22,23 @@ class _Device(click.types.StringParamType):
         return str(value)
 
 
-class Vram(click.types.StringParamType):
+class Gib(click.types.StringParamType):
     """GiB, or "auto"."""
 
     name = "auto|number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
-            read_vram_gib(value)
+            read_gib(value)
         except ValueError:
-            raise ConfigError(f"--vram-gib is {value or 'empty'}, expected {EXPECTED_VRAM_GIB}") from None
+            name = "--vram-gib" if param is None else param.opts[0]
+            raise ConfigError(f"{name} is {value or 'empty'}, expected {GIB_EXPECTED}") from None
         return str(value)
 
 
 DEVICE = click.option("--device", type=_Device(), help="Where attention, router and head are computed.  [default: cpu]")
 VRAM_GIB = click.option(
-    "--vram-gib", type=Vram(), help="GiB of experts in the memory of --device, 0 for none.  [default: auto]"
+    "--vram-gib", type=Gib(), help="GiB of experts in the memory of --device, 0 for none.  [default: auto]"
 )
 
 
@@ -46,4 +46,4 @@ def settled(device: str | None, vram_gib: str | None) -> tuple[str, float | None
     """Both options as CoordinatorConfig has them. ConfigError for memory of no device."""
     if vram_gib is not None and device in (None, "cpu"):
         raise ConfigError("--vram-gib is memory of a GPU: it needs --device cuda:0, or another")
-    return device or "cpu", None if vram_gib is None else read_vram_gib(vram_gib)
+    return device or "cpu", None if vram_gib is None else read_gib(vram_gib)

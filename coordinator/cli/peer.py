@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from coordinator.cli.device_options import Vram
+from coordinator.cli.device_options import Gib
 from coordinator.cli.holding import CONNECT, ITS_MODEL, NAME, ORPHAN_S, become
 from coordinator.config import MAX_DEVICE, is_device
 from protocol.errors import ConfigError
@@ -18,7 +18,7 @@ from protocol.errors import ConfigError
 @NAME
 @click.option("--device", default="cuda:0", show_default=True, metavar="cuda:N", help="Which GPU.")
 @click.option(
-    "--vram-gib", type=Vram(), default="auto", show_default=True, help="GiB of experts in its memory; auto: what fits."
+    "--vram-gib", type=Gib(), default="auto", show_default=True, help="GiB of experts in its memory; auto: what fits."
 )
 @ORPHAN_S
 def command(device: str, vram_gib: str, **common: Any) -> None:

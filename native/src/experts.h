@@ -5,7 +5,7 @@
 
 class Pool;
 class Rows;
-struct Weights;
+class Weights;
 
 struct Entries { // ascending by expert
     In<int32_t, 1> expert, row;

@@ -87,15 +87,34 @@ void dequantise_row(TensorType type, const uint8_t *row, int columns, float *out
 }
 
 Weights::Weights(In<uint8_t, 1> given, int type_id, long n, int r, int c, bool interleaved)
-    : bytes(given), data(given.data()), type((TensorType)type_id), matrices(n), rows(r), columns(c),
-      packed(interleaved), stride(row_bytes(type, c)) {
+    : type((TensorType)type_id), matrices(n), rows(r), columns(c), packed(interleaved), stride(row_bytes(type, c)),
+      bytes_(given) {
     expect(!packed || quantised(), "packed: only quantised types are");
     expect(n > 0 && r > 0, "matrices and rows: 1 or more expected");
     size_t per_matrix = 0, total = 0;
     expect(!__builtin_mul_overflow((size_t)r, stride, &per_matrix) &&
                !__builtin_mul_overflow((size_t)n, per_matrix, &total),
            "matrices x rows x row bytes does not fit 64 bits");
-    expect_equal("data: bytes", bytes.shape(0), total);
+    expect_equal("data: bytes", bytes_.shape(0), total);
+    at_ = std::make_unique<std::atomic<const uint8_t *>[]>((size_t)n);
+    for (long matrix = 0; matrix < n; matrix++) at_[(size_t)matrix] = in_file(matrix);
+    copies_.resize((size_t)n);
+}
+
+long Weights::checked(long matrix) const {
+    expect_range("matrix", matrix, 0, matrices - 1);
+    return matrix;
+}
+
+void Weights::place(long matrix, In<uint8_t, 1> copy) {
+    expect_equal("copy: bytes", copy.shape(0), (size_t)rows * stride);
+    at_[(size_t)checked(matrix)] = copy.data();
+    copies_[(size_t)matrix] = nb::borrow(copy.array());
+}
+
+void Weights::unplace(long matrix) {
+    at_[(size_t)checked(matrix)] = in_file(matrix);
+    copies_[(size_t)matrix] = nb::object();
 }
 
 void Weights::dequantise(long matrix, int r, float *out) const {
@@ -115,10 +134,14 @@ void bind_weights(nb::module_ &m) {
         .def_ro("packed", &Weights::packed)
         .def_prop_ro("type", [](const Weights &w) { return (int)w.type; })
         .def_prop_ro("quantised", &Weights::quantised)
+        .def("place", &Weights::place, "matrix"_a, "copy"_a)
+        .def("unplace", &Weights::unplace, "matrix"_a)
+        .def(
+            "placed", [](const Weights &w, long matrix) { return w.placed(w.checked(matrix)); }, "matrix"_a)
         .def(
             "dequantise",
             [](const Weights &w, long matrix, In<int32_t, 1> rows) {
-                expect(matrix >= 0 && matrix < w.matrices, "matrix: out of range");
+                w.checked(matrix);
                 for (size_t i = 0; i < rows.shape(0); i++) expect_range("rows", rows(i), 0, w.rows - 1);
                 NewArray<float> out({rows.shape(0), (size_t)w.columns});
                 {

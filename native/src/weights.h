@@ -1,6 +1,10 @@
 // One GGUF tensor of matrices: in the file's own row layout, or packed.
 #pragma once
 
+#include <atomic>
+#include <memory>
+#include <vector>
+
 #include "arrays.h"
 #include "exact.h"
 #include "kernels.h"
@@ -26,9 +30,9 @@ TileFn tile_of(TensorType type);
 PackedTileFn packed_tile_of(TensorType type);
 void dequantise_row(TensorType type, const uint8_t *row, int columns, float *out);
 
-struct Weights {
-    Kept<In<uint8_t, 1>> bytes; // keeps the mapping alive
-    const uint8_t *data;
+// A matrix lies at its place of the file's mapping, or wherever a copy of it was placed.
+class Weights {
+  public:
     TensorType type;
     long matrices;
     int rows, columns;
@@ -39,5 +43,19 @@ struct Weights {
     bool quantised() const { return is_quantised(type); }
     bool in_groups(int r) const { return packed && r < rows / PACKED_ROWS * PACKED_ROWS; }
     void dequantise(long matrix, int r, float *out) const;
-    const uint8_t *row(long matrix, int r) const { return data + ((size_t)matrix * rows + r) * stride; }
+    const uint8_t *row(long matrix, int r) const { return at(matrix) + (size_t)r * stride; }
+
+    // From now on this matrix is read from `copy`, bytes equal to the file's. Others may be computing with it, but not
+    // with an older copy of it: that is gone now.
+    void place(long matrix, In<uint8_t, 1> copy);
+    void unplace(long matrix); // from the file's mapping again
+    long checked(long matrix) const; // throws where there is no such matrix
+    bool placed(long matrix) const { return at(matrix) != in_file(matrix); }
+
+  private:
+    const uint8_t *at(long matrix) const { return at_[(size_t)matrix].load(std::memory_order_acquire); }
+    const uint8_t *in_file(long matrix) const { return bytes_.data() + (size_t)matrix * rows * stride; }
+    Kept<In<uint8_t, 1>> bytes_; // keeps the mapping alive
+    std::unique_ptr<std::atomic<const uint8_t *>[]> at_;
+    std::vector<nb::object> copies_; // keep them alive
 };

@@ -14,6 +14,12 @@ from protocol.messages import I32, I64, MAX_REASON, U8, RunExperts, Sums, WorkFa
 class Runner(Protocol):
     """What computes experts, wherever they lie."""
 
+    source_name: str
+    """Where they lie, in a word."""
+
+    def counts(self) -> dict[str, int]:
+        """What has been counted of where they came from; empty if nothing is."""
+
     def answer(self, work: RunExperts, wait_us: int) -> Sums:
         """Every entry, times its weight, summed by row. `wait_us` goes into the answer.
 

@@ -9,14 +9,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from mmap import PAGESIZE
+from typing import Protocol
 
 from protocol.errors import ConfigError
+from protocol.holder.answer import Runner
 from protocol.holder.holdings import Preparer, prepare
 from protocol.holder.membership import Greet, Instruction, Membership, Prepare, SendBeat
 from protocol.holder.serve import FLUSH_S, Connection, Desk, Leave, Orders, Progress
 from protocol.messages import Beat, Message, Stopped
 
 log = logging.getLogger(__name__)
+
+class Experts(Runner, Preparer, Protocol):
+    """What is asked of experts: the compute loop runs them, the control thread makes them ready."""
+
 
 LOOK_S = 0.1
 """How soon the end of the compute loop is noticed."""
@@ -33,7 +39,7 @@ class Control:
         *,
         dial: Callable[[], Connection],
         shape: tuple[int, int],
-        bank: Preparer,
+        bank: Experts,
         orders: Orders,
         progress: Progress,
     ) -> None:
@@ -86,6 +92,7 @@ class Control:
         if message is not None:
             self._follow(self._membership.hear(message, now))
         self._follow(self._membership.tick(now))
+        self._bank.tend(now)
         if self._leave_by is not None and now >= self._leave_by:
             self._abandon()
 
@@ -135,6 +142,8 @@ class Control:
             wait_us=done.wait_us,
             dropped=malformed + self._membership.dropped + done.misdirected + done.malformed,
             resident_bytes=_resident_bytes(),
+            source=self._bank.source_name,
+            tiers=self._bank.counts(),
         )
 
     def _hear(self, timeout_s: float) -> Message | None:

@@ -28,10 +28,6 @@ class Holdings:
         return self._sets.get(placement)
 
 
-PIECE = 4
-"""Experts made ready at one go: their bytes may have to come from a slow disk, and beats are due meanwhile."""
-
-
 class Preparer(Protocol):
     """What makes experts ready, wherever they lie."""
 
@@ -41,14 +37,19 @@ class Preparer(Protocol):
         RoomError if `wanted` alone does not.
         """
 
-    def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
-        """Make experts of a layer ready; ExpertError if that cannot be."""
+    def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> Iterator[None]:
+        """Make experts of a layer ready, a piece for each item taken: bytes may come from a slow disk, and beats are due
+        meanwhile. ExpertError if that cannot be.
+        """
+
+    def tend(self, now: float) -> None:
+        """Called again and again, `now` in seconds of any clock: look after what is held, for a moment."""
 
 
 def prepare(
     assign: Assign, shape: tuple[int, int], bank: Preparer, holdings: Holdings
 ) -> Iterator[AssignProgress | AssignReady | AssignFailed | None]:
-    """Make ready what is assigned, a few experts for each item taken: a message, or None within a layer.
+    """Make ready what is assigned, a piece for each item taken: a message, or None within a layer.
 
     The last message says how it ended. `shape` is (layers, experts) of the model.
     """
@@ -60,10 +61,7 @@ def prepare(
     try:
         bank.make_room(assign.held, holdings.get(assign.in_force))
         for layer in range(layers):
-            experts = np.flatnonzero(assign.held[layer])
-            for start in range(0, len(experts), PIECE):
-                bank.prepare(layer, experts[start : start + PIECE])
-                yield None
+            yield from bank.prepare(layer, np.flatnonzero(assign.held[layer]))
             if layer < layers - 1:
                 yield AssignProgress(placement=assign.placement, done=layer + 1, total=layers)
     except (ExpertError, RoomError) as error:

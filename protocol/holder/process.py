@@ -18,27 +18,19 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Protocol
 
 import native
 from protocol.codec import MAX_FRAME_BYTES
 from protocol.errors import ExpertmeshError
-from protocol.holder.answer import Runner
-from protocol.holder.control import Control
-from protocol.holder.holdings import Preparer
+from protocol.holder.control import Control, Experts
 from protocol.holder.membership import Membership
 from protocol.holder.serve import Leave, Orders, Progress, compute
 from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello
 from protocol.model import Model
-from protocol.pages import pages_of
 from protocol.startup import loaded
 from protocol.wire import Dialled, check_endpoint
 
 log = logging.getLogger(__name__)
-
-
-class Experts(Runner, Preparer, Protocol):
-    """What is asked of experts: the compute loop runs them, the control thread makes them ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +42,7 @@ class Holder:
     isa: str
     threads: int
     room: int
+    pages: str
 
 
 Opening = Callable[[Model], AbstractContextManager[Holder]]
@@ -132,7 +125,7 @@ def _hello(options: argparse.Namespace, model: Model, holder: Holder) -> Hello:
         isa=holder.isa,
         threads=holder.threads,
         room=holder.room,
-        pages=pages_of(model) if holder.room < 0 else "",
+        pages=holder.pages,
         able=ALL_EXPERTS if model.there is None else model.there,
     )
 

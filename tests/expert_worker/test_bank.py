@@ -87,11 +87,11 @@ def test_experts_that_a_share_has_not_are_never_made_ready(model: Path, tmp_path
     share = pack_of(model, tmp_path / "s.gguf", Share(number=1, count=2), there)
     x = activations(2, 64)
     with open_bank(share) as bank, open_bank(model) as whole:
-        bank.prepare(0, np.array([0, 2]))
-        bank.prepare(1, np.array([3]))
+        list(bank.prepare(0, np.array([0, 2])))
+        list(bank.prepare(1, np.array([3])))
         np.testing.assert_array_equal(run(bank, 0, x, [0, 2])[1], run(whole, 0, x, [0, 2])[1])
         with pytest.raises(ExpertError, match="layer 1, expert 2: it is not in this share of the model"):
-            bank.prepare(1, np.array([2, 3]))
+            list(bank.prepare(1, np.array([2, 3])))
 
 
 @pytest.mark.parametrize("quantised", [True, False])
@@ -137,17 +137,17 @@ def test_what_the_model_does_not_have_is_refused_by_name(
         with pytest.raises(ExpertError, match=words):
             run(bank, layer, activations(1, 64), experts)
         with pytest.raises(ExpertError, match=words):
-            bank.prepare(layer, np.array(experts))
+            list(bank.prepare(layer, np.array(experts)))
 
 
 def test_a_dense_layer_has_no_experts(tmp_path: Path) -> None:
     path = write_model(tmp_path / "dense.gguf", dense_layers=1, ff_dense=64, **SMALL)
     with open_bank(path) as bank:
-        bank.prepare(0, np.array([], np.int64))
+        list(bank.prepare(0, np.array([], np.int64)))
         for work in (
             lambda: run(bank, 0, activations(1, 64), [0]),
             lambda: refusals.rows_of(bank.layout, 0, NO_CODES, NO_FLOATS, activations(1, 64)),
-            lambda: bank.prepare(0, np.array([2])),
+            lambda: list(bank.prepare(0, np.array([2]))),
         ):
             with pytest.raises(ExpertError, match="layer 0: a dense layer, which has no experts"):
                 work()
@@ -171,7 +171,7 @@ def test_activations_that_are_not_finite_blame_no_expert(model: Path) -> None:
 def test_preparing_takes_any_set_of_experts(model: Path) -> None:
     with open_bank(model) as bank:
         for experts in ([], [0], [0, 1, 2, 3], [3]):
-            bank.prepare(1, np.array(experts, np.int64))
+            list(bank.prepare(1, np.array(experts, np.int64)))
 
 
 # --- a file that changes under us ---------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_a_changed_file_fails_the_work_and_names_the_expert(model: Path, change:
                 run(bank, 1, activations(1, 64), [1])
             assert caught.value.expert == 1
         with pytest.raises(ExpertError, match="expert 3"):
-            bank.prepare(0, np.array([3]))
+            list(bank.prepare(0, np.array([3])))
 
 
 def test_pages_that_are_gone_do_not_end_the_process_and_are_not_forgotten(tmp_path: Path) -> None:

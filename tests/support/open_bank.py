@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,14 +11,19 @@ from twin_kernels import to_fixed, unpack48
 
 import native
 from expert_worker.bank import ExpertBank
+from expert_worker.expert_table import ExpertTable
+from expert_worker.sources.mapped import MappedSource
+from expert_worker.sources.source import Source
 from protocol.messages import F32, I64, Sums
 from protocol.model import Model
 
 
 @contextmanager
-def open_bank(path: Path, threads: int = 1) -> Iterator[ExpertBank]:
+def open_bank(
+    path: Path, threads: int = 1, source: Callable[[ExpertTable], Source] = MappedSource
+) -> Iterator[ExpertBank]:
     """All experts of the model at `path`."""
-    with Model.open(path) as model, ExpertBank(model, native.Pool(threads)) as bank:
+    with Model.open(path) as model, ExpertBank(model, native.Pool(threads), source) as bank:
         yield bank
 
 

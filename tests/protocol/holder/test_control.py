@@ -47,10 +47,11 @@ class Preparer:
     def make_room(self, wanted: Any, in_force: Any) -> None:
         """There is any amount."""
 
-    def prepare(self, layer: int, experts: Any) -> None:
+    def prepare(self, layer: int, experts: Any) -> Iterator[None]:
         assert self.may_go_on.wait(WITHIN_S)
         if self.raises is not None:
             raise self.raises
+        yield
 
 
 class Worker:

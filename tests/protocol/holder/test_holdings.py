@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import ExpertError
-from protocol.holder.holdings import PIECE, Holdings, prepare
+from protocol.holder.holdings import Holdings, prepare
 from protocol.messages import U8, Assign, AssignFailed, AssignProgress, AssignReady
 
 SHAPE = (3, 4)
@@ -25,17 +27,19 @@ class Preparer:
     """Notes what it is asked for; fails in one layer if told to."""
 
     def __init__(self, fails_in: int = -1) -> None:
-        self.asked: list[tuple[int, list[int]]] = []
+        self.asked: list[tuple[int, int]] = []
         self.room_for: list[tuple[U8, U8 | None]] = []
         self._fails_in = fails_in
 
     def make_room(self, wanted: U8, in_force: U8 | None) -> None:
         self.room_for.append((wanted, in_force))
 
-    def prepare(self, layer: int, experts: np.ndarray) -> None:
-        self.asked.append((layer, experts.tolist()))
-        if layer == self._fails_in:
-            raise ExpertError(layer, 1, "the disk is gone")
+    def prepare(self, layer: int, experts: np.ndarray) -> Iterator[None]:
+        for expert in experts.tolist():
+            self.asked.append((layer, expert))
+            if layer == self._fails_in:
+                raise ExpertError(layer, 1, "the disk is gone")
+            yield
 
 
 def test_the_version_in_force_outlives_any_number_of_assignments() -> None:
@@ -67,13 +71,13 @@ def test_preparing_reports_each_layer_and_then_the_end() -> None:
     first = next(steps)
     assert isinstance(first, AssignProgress)
     assert (first.placement, first.done, first.total) == (5, 1, 3)
-    assert bank.asked == [(0, [1])]
+    assert bank.asked == [(0, 1)]
     assert holdings.get(5) is None
     *progress, last = filter(None, steps)
     assert [message.done for message in progress if isinstance(message, AssignProgress)] == [2, 3]
     assert isinstance(last, AssignReady)
     assert (last.placement, last.experts) == (5, 3)
-    assert bank.asked == [(0, [1]), (2, [0, 3])]
+    assert bank.asked == [(0, 1), (2, 0), (2, 3)]
     assert holdings.get(5) is not None
 
 
@@ -105,10 +109,9 @@ def test_a_failure_ends_it_with_the_reason() -> None:
     assert holdings.get(5) is None
 
 
-def test_a_large_layer_is_made_ready_in_pieces() -> None:
-    bank, assigned = Preparer(), np.ones((1, 2 * PIECE + 1), np.uint8)
+def test_a_layer_is_made_ready_in_pieces() -> None:
+    bank, assigned = Preparer(), np.ones((1, 3), np.uint8)
     messages = list(prepare(Assign(placement=5, in_force=0, held=assigned), assigned.shape, bank, Holdings()))
-    assert [len(experts) for _, experts in bank.asked] == [PIECE, PIECE, 1]
     assert [type(message).__name__ for message in messages] == [*["NoneType"] * 3, "AssignProgress", "AssignReady"]
 
 

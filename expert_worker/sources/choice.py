@@ -1,0 +1,78 @@
+"""Which source a worker has: what it was told, or else what suits the model and the memory. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GIB = 1 << 30
+HEADROOM = 4 * GIB
+"""Left to everything else on a machine, at most."""
+HEADROOM_SHARE = 10
+"""Of a smaller machine or container a tenth."""
+SLOT_SHARE = 2
+"""Direct reads have slots in half of the memory that there is, if nothing is said: the rest is for the dense half, and
+for pages of whatever finds no slot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a person said."""
+
+    source: str = "auto"
+    ram: int | None = None
+    """Bytes for copies or slots; None is as much as fits."""
+    headroom: int | None = None
+    """Bytes left to everything else; None leaves it to us."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known when a worker starts."""
+
+    expert_bytes: int
+    """Of the whole model: what of it will be assigned is not known yet."""
+    total: int | None
+    """Bytes of memory that the machine or its container has; None where that cannot be read."""
+    available: int | None
+    """Of these, what can still be taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A source, and how much memory it may take."""
+
+    source: str
+    ram: int | None
+    """As in `Asked`."""
+    headroom: int
+    why: str
+    """For people."""
+
+
+def choose(asked: Asked, facts: Facts) -> Choice:
+    """The source to open."""
+    headroom = _headroom(asked, facts)
+    if asked.source != "auto":
+        ram = asked.ram
+        if asked.source == "direct" and ram is None:
+            ram = max(0, (facts.available or 0) - headroom) // SLOT_SHARE
+        return Choice(source=asked.source, ram=ram, headroom=headroom, why="as it was told")
+    if asked.ram is not None:
+        return Choice(source="copies", ram=asked.ram, headroom=headroom, why="it was given memory for copies")
+    return Choice(source="mapped", ram=None, headroom=headroom, why=_why_mapped(facts, headroom))
+
+
+def _headroom(asked: Asked, facts: Facts) -> int:
+    if asked.headroom is not None:
+        return asked.headroom
+    return HEADROOM if facts.total is None else min(HEADROOM, facts.total // HEADROOM_SHARE)
+
+
+def _why_mapped(facts: Facts, headroom: int) -> str:
+    experts = f"the model's {facts.expert_bytes / GIB:.4g} GiB of experts"
+    if facts.available is None:
+        return f"how much memory there is for {experts} cannot be read, and the kernel shares pages out by itself"
+    room = max(0, facts.available - headroom)
+    if facts.expert_bytes <= room:
+        return f"{experts} fit into the {room / GIB:.4g} GiB that are free, so pages stay in memory without a copy"
+    return f"{experts} do not fit into the {room / GIB:.4g} GiB that are free, and the kernel keeps the pages used last"

@@ -1,0 +1,171 @@
+"""Copies in memory of this process: of all assigned experts, of the hottest within a budget, or of whatever fits."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expert_worker import locking
+from expert_worker.copies import Copies, allocate, bytes_for
+from expert_worker.copy_plan import CopyPlan
+from expert_worker.expert_table import ExpertTable
+from expert_worker.file_reader import FileReader
+from expert_worker.sources.mapped import MappedSource
+from expert_worker.sources.source import Counters, Experts, distinct
+from protocol.messages import I32, U8
+
+log = logging.getLogger(__name__)
+
+PIECE_BYTES = 32 << 20
+"""Read at one go: enough to keep a disk busy, and few enough that beats are not late."""
+GIB = 1 << 30
+
+
+class Planner(Protocol):
+    """Decides which experts are copied, and keeps account of it with the others of this machine."""
+
+    def plan(self, sizes: tuple[int, ...], wanted: U8, rank: I32 | None, copied_bytes: int) -> CopyPlan:
+        """Of these (layers, experts), each taking `sizes` by layer. RoomError if all must be copied and cannot be."""
+
+    def touched(self, copied_bytes: int) -> None:
+        """So much of what was planned is in use now, and no longer to be counted as promised."""
+
+    def close(self) -> None:
+        """All of it is given up."""
+
+
+class CopiedSource:
+    """Copies of what was planned; the rest comes from the files' mapping."""
+
+    name = "copies"
+
+    def __init__(self, table: ExpertTable, planner: Planner, *, lock: bool = True) -> None:
+        """`lock`: keep copies in memory whatever else wants it, as far as the system lets us."""
+        self.counters = Counters()
+        self._table = table
+        self._planner = planner
+        self._rest = MappedSource(table, self.counters)
+        self._copies = Copies(table)
+        self._reader = FileReader(table, direct=True)
+        self._lock = lock
+        self._layers = len(table.layout.layers)
+        shape = (self._layers, table.layout.experts)
+        self._planned: NDArray[np.bool_] = np.zeros(shape, np.bool_)
+        self._rank: I32 | None = None
+
+    @property
+    def copies(self) -> Copies:
+        """What is copied now."""
+        return self._copies
+
+    def make_room(self, wanted: U8, rank: I32 | None) -> None:
+        """Plan the copies, and give up those that are not planned any more."""
+        sizes = tuple(bytes_for(self._table.sizes(n)) if n in self._table else 0 for n in range(self._layers))
+        plan = self._planner.plan(sizes, wanted, rank, self._copies.bytes)
+        log.info("%s", plan.note)
+        self._planned, self._rank = plan.copied, rank
+        for layer, expert in self._copies:
+            if not self._planned[layer, expert]:
+                self._copies.take(layer, expert)
+        self._count()
+
+    def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
+        """Copy what is planned of these, and ask for the rest as `MappedSource` does."""
+        chosen = self._planned[layer, experts]
+        new = [expert for expert in experts[chosen].tolist() if (layer, expert) not in self._copies]
+        piece = max(1, PIECE_BYTES // self._table.blob_bytes(layer))
+        for start in range(0, len(new), piece):
+            if not self._copy(layer, new[start : start + piece]):
+                break
+            yield
+        yield from self._rest.prepare(layer, experts[self._table.placed[layer, experts] == 0])
+
+    def fetch(self, layer: int, experts: I32) -> None:
+        """Have what is not copied brought in, all of it at once."""
+        wanted = distinct(experts)
+        self._table.lease(layer, wanted.tolist())
+        copied = self._table.placed[layer, wanted].astype(np.bool_)
+        hits = int(np.count_nonzero(copied))
+        self.counters.copy_hits += hits
+        if hits < len(wanted):
+            self._rest.fetch(layer, wanted[~copied])
+
+    def release(self) -> None:
+        """The kernels have done."""
+        self._table.release()
+
+    def from_files(self, layer: int, experts: I32) -> bool:
+        """Copies were checked when they were made."""
+        return not self._table.placed[layer, experts].all()
+
+    def warm(self, layer: int, experts: Experts) -> None:
+        """Have the pages of what is not copied read."""
+        self._rest.warm(layer, experts[self._table.placed[layer, experts] == 0])
+
+    def shed(self, count: int) -> int:
+        """Give up the coldest copies, which come from the files from then on."""
+        gone = 0
+        for layer, expert in sorted(self._copies, key=self._coldness, reverse=True):
+            if gone >= count:
+                break
+            copy = self._copies.take(layer, expert)
+            if copy is not None:
+                gone += copy.memory.nbytes
+                self._planned[layer, expert] = False
+        self.counters.shed_bytes += gone
+        self._count()
+        return gone
+
+    def close(self) -> None:
+        """Give up all copies and what was promised."""
+        for layer, expert in self._copies:
+            self._copies.take(layer, expert)
+        self._reader.close()
+        self._planner.close()
+
+    def _coldness(self, key: tuple[int, int]) -> tuple[int, int, int]:
+        layer, expert = key
+        return (0 if self._rank is None else int(self._rank[layer, expert]), expert, layer)
+
+    def _copy(self, layer: int, experts: list[int]) -> bool:
+        """False if there is no memory left: what is planned and not copied is left to the files."""
+        try:
+            memory = [allocate(bytes_for(self._table.sizes(layer))) for _ in experts]
+        except MemoryError as error:
+            log.warning("no more experts are copied, the rest stays on the files: %s", error)
+            self._planned &= self._table.placed.astype(np.bool_)
+            return False
+        outcome = self._copies.read(self._reader, layer, experts, memory)
+        if len(outcome.failed):
+            log.warning("layer %d: %d experts could not be copied and stay on the files", layer, len(outcome.failed))
+        if self._lock:
+            self._lock_in(memory)
+        self.counters.loaded_bytes += outcome.bytes
+        self.counters.load_us += outcome.us
+        self.counters.fallbacks += outcome.fallbacks
+        self._count()
+        return True
+
+    def _lock_in(self, memories: list[U8]) -> None:
+        for memory in memories:
+            result = locking.lock(memory)
+            if not result.bytes:
+                log.info("%s", result.note)
+                self._lock = False
+                return
+            self.counters.locked_bytes += result.bytes
+
+    def _count(self) -> None:
+        self.counters.copied_experts = len(self._copies)
+        self.counters.copied_bytes = self._copies.bytes
+        self._planner.touched(self.counters.copied_bytes)
+
+
+def rate(count: int, us: int) -> str:
+    """GiB and GiB/s, for people."""
+    return f"{count / GIB:.2f} GiB" + (f" at {count / GIB / (us * 1e-6):.2f} GiB/s" if us else "")

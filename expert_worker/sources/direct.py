@@ -1,0 +1,176 @@
+"""Reads past the page cache, into slots of this process: those used last stay, and what a message lacks is read at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from expert_worker.copies import Copies, Key, allocate, bytes_for
+from expert_worker.expert_table import ExpertTable
+from expert_worker.file_reader import FileReader, Outcome
+from expert_worker.sources.mapped import MappedSource
+from expert_worker.sources.source import Counters, Experts, distinct
+from protocol.messages import I32, U8
+
+WAIT_S = 60.0
+"""For what another thread is reading: after that it is read from the mapping."""
+WARM_SHARE = 4
+"""A hint may take every fourth slot at most, so that hints alone never displace all that was used."""
+
+
+class DirectSource:
+    """Slots for as many experts as a budget allows. What finds no slot comes from the files' mapping."""
+
+    name = "direct"
+
+    def __init__(self, table: ExpertTable, budget: int) -> None:
+        """`budget`: bytes of all slots."""
+        self.counters = Counters()
+        self._table = table
+        self._budget = budget
+        self._copies = Copies(table)
+        self._rest = MappedSource(table, self.counters)
+        self._readers = FileReader(table, direct=True), FileReader(table, direct=True)  # of `fetch`, and of `warm`
+        self._settled = threading.Condition()
+        self._used: dict[Key, None] = {}  # least recently used first
+        self._reading: set[Key] = set()
+        self._hinted: set[Key] = set()
+        self._bytes = 0  # of all slots, those being filled among them
+
+    def make_room(self, wanted: U8, rank: I32 | None) -> None:
+        """Nothing: slots are filled when experts are asked for."""
+
+    def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
+        """Nothing: see `make_room`."""
+        return iter(())
+
+    def fetch(self, layer: int, experts: I32) -> None:
+        """Read what no slot has, all of it at once."""
+        wanted = distinct(experts).tolist()
+        self._table.lease(layer, wanted)
+        began = time.perf_counter()
+        with self._settled:
+            coming = [expert for expert in wanted if (layer, expert) in self._reading]
+            absent = [expert for expert in wanted if (layer, expert) not in self._copies and expert not in coming]
+            claimed = self._claim(layer, absent)
+        if claimed:
+            outcome = self._fill(0, layer, claimed)
+            self.counters.file_reads += len(claimed)
+            self.counters.file_read_bytes += outcome.bytes
+        if coming:
+            self._await({(layer, expert) for expert in coming})
+        if claimed or coming:
+            self.counters.file_read_us += int((time.perf_counter() - began) * 1e6)
+        self._note_use(layer, wanted, len(claimed))
+
+    def release(self) -> None:
+        """The kernels have done."""
+        self._table.release()
+
+    def from_files(self, layer: int, experts: I32) -> bool:
+        """Slots were checked when they were filled."""
+        return not self._table.placed[layer, experts].all()
+
+    def warm(self, layer: int, experts: Experts) -> None:
+        """Read into slots what has none; returns when that is done."""
+        with self._settled:
+            absent = [e for e in experts.tolist() if (layer, e) not in self._copies and (layer, e) not in self._reading]
+            most = self._budget // WARM_SHARE // max(1, bytes_for(self._table.sizes(layer)))
+            claimed = self._claim(layer, absent[:most])
+        if claimed:
+            self._hinted.update((layer, expert) for expert in claimed)
+            self._fill(1, layer, claimed)
+            self.counters.warmed += len(claimed)
+
+    def shed(self, count: int) -> int:
+        """Have fewer slots from now on, and give up those used least recently."""
+        gone = 0
+        with self._settled:
+            for key in tuple(self._used):
+                if gone >= count:
+                    break
+                memory = self._give_up(key)
+                gone += 0 if memory is None else memory.nbytes
+            self._budget = max(0, self._budget - count)
+        self.counters.shed_bytes += gone
+        return gone
+
+    def close(self) -> None:
+        """Give up all slots."""
+        self.shed(self._bytes)
+        for reader in self._readers:
+            reader.close()
+
+    def _claim(self, layer: int, experts: list[int]) -> dict[int, U8]:
+        """Slots for as many of these as can be had; nobody else will read them. Called with the lock held."""
+        claimed: dict[int, U8] = {}
+        for expert in experts:
+            slot = self._slot(layer)
+            if slot is None:
+                break
+            claimed[expert] = slot
+            self._reading.add((layer, expert))
+        return claimed
+
+    def _slot(self, layer: int) -> U8 | None:
+        """A new one while the budget lasts, then that of whoever was used least recently and is not leased."""
+        size = bytes_for(self._table.sizes(layer))
+        for key in tuple(self._used):
+            if self._bytes + size <= self._budget:
+                break
+            victim = self._give_up(key)
+            if victim is not None and victim.nbytes == size:
+                self._bytes += size
+                return victim
+        if self._bytes + size > self._budget:
+            return None
+        self._bytes += size
+        return allocate(size)
+
+    def _give_up(self, key: Key) -> U8 | None:
+        copy = self._copies.take(*key)
+        if copy is None:
+            return None
+        del self._used[key]
+        self._hinted.discard(key)
+        self._bytes -= copy.memory.nbytes
+        return copy.memory
+
+    def _fill(self, reader: int, layer: int, claimed: dict[int, U8]) -> Outcome:
+        """Read into claimed slots; those that could not be read are given up. ExpertError if a file has changed."""
+        try:
+            outcome = self._copies.read(self._readers[reader], layer, list(claimed), list(claimed.values()))
+            self.counters.fallbacks += outcome.fallbacks
+            return outcome
+        finally:
+            with self._settled:
+                for expert, memory in claimed.items():
+                    self._reading.discard((layer, expert))
+                    if (layer, expert) in self._copies:
+                        self._used[layer, expert] = None
+                    else:
+                        self._bytes -= memory.nbytes
+                self._settled.notify_all()
+
+    def _await(self, keys: set[Key]) -> None:
+        with self._settled:
+            self._settled.wait_for(lambda: not keys & self._reading, WAIT_S)
+
+    def _note_use(self, layer: int, wanted: list[int], read: int) -> None:
+        with self._settled:
+            there = [expert for expert in wanted if (layer, expert) in self._copies]
+            for expert in there:
+                self._used.pop((layer, expert), None)
+                self._used[layer, expert] = None
+                if (layer, expert) in self._hinted:
+                    self._hinted.discard((layer, expert))
+                    self.counters.warm_hits += 1
+        self.counters.copy_hits += len(there) - read
+        self.counters.copied_experts, self.counters.copied_bytes = len(self._used), self._bytes
+        if len(there) < len(wanted):
+            left = sorted(set(wanted) - set(there))
+            self.counters.fallbacks += len(left)
+            self._rest.bring(layer, np.array(left, np.int32))

@@ -1,0 +1,101 @@
+"""Experts computed where they lie, in the files' mapping: the kernel decides which pages stay in memory."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+import native
+from expert_worker.expert_table import ExpertTable, Ranges
+from expert_worker.sources.source import Counters, Experts, distinct
+from protocol.messages import I32, U8
+
+PIECE = 4
+"""Experts asked for at one go: beats are due meanwhile."""
+ALERT_CALLS = 512
+"""Messages for which pages are looked at before the kernels touch them, after some were missing."""
+THREADS = 8
+"""That wait for pages together: the disk is to have many requests at once, and page faults come one by one."""
+
+
+class MappedSource:
+    """The page cache. Processes that map the same files share it, so that N workers do not take N copies.
+
+    Pages are looked at only while some have been missing lately: where all experts fit in memory, nothing is asked.
+    """
+
+    name = "mapped"
+
+    def __init__(self, table: ExpertTable, counters: Counters | None = None) -> None:
+        self.counters = counters or Counters()
+        self._table = table
+        self._alert = ALERT_CALLS
+        self._faults = _major_faults()
+
+    def make_room(self, wanted: U8, rank: I32 | None) -> None:
+        """Nothing: the kernel makes room for pages."""
+
+    def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
+        """Ask for what is not in memory of these."""
+        for start in range(0, len(experts), PIECE):
+            self._ask(self._table.ranges(layer, experts[start : start + PIECE]))
+            yield
+
+    def fetch(self, layer: int, experts: I32) -> None:
+        """Wait for all missing pages together, instead of one after the other in the kernels."""
+        faults = _major_faults()
+        if faults != self._faults:
+            self._alert, self._faults = ALERT_CALLS, faults
+        elif self._alert == 0:
+            return
+        self._alert -= 1
+        self.bring(layer, distinct(experts))
+
+    def bring(self, layer: int, experts: I32) -> None:
+        """What `fetch` does, whether pages have been missing or not."""
+        ranges = self._table.ranges(layer, experts)
+        missing = ~native.resident(ranges.descriptor, ranges.offset, ranges.count).astype(np.bool_)
+        absent = int(missing.reshape(-1, 3).any(axis=1).sum())
+        self.counters.cache_hits += len(experts) - absent
+        if not absent:
+            return
+        began, lost = time.perf_counter(), ranges.some(missing)
+        native.populate(lost.address, lost.count, THREADS)
+        self.counters.file_reads += absent
+        self.counters.file_read_bytes += int(lost.count.sum())
+        self.counters.file_read_us += int((time.perf_counter() - began) * 1e6)
+        self._alert, self._faults = ALERT_CALLS, _major_faults()
+
+    def release(self) -> None:
+        """Nothing: pages need not stay."""
+
+    def from_files(self, layer: int, experts: I32) -> bool:
+        """All are."""
+        return True
+
+    def warm(self, layer: int, experts: Experts) -> None:
+        """Have the missing pages read, and do not wait."""
+        self.counters.warmed += self._ask(self._table.ranges(layer, experts))
+
+    def shed(self, count: int) -> int:
+        """Nothing: the kernel takes pages by itself."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _ask(self, ranges: Ranges) -> int:
+        """Have the missing pages of these read; of how many experts that were some."""
+        missing = ~native.resident(ranges.descriptor, ranges.offset, ranges.count).astype(np.bool_)
+        lost = ranges.some(missing)
+        if len(lost.count):
+            native.will_need(lost.address, lost.count)
+        return int(missing.reshape(-1, 3).any(axis=1).sum())
+
+
+def _major_faults() -> int:
+    """That this process has waited for a disk in."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt

@@ -1,0 +1,100 @@
+"""What every source of experts' bytes can be asked, and what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.messages import I32, U8
+
+Experts = NDArray[np.integer[Any]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Counters:
+    """Since the process began. Experts are counted once for each message that needs them."""
+
+    copy_hits: int = 0
+    """Computed from a copy in memory."""
+    cache_hits: int = 0
+    """Computed from the files' mapping, whose pages were all in memory."""
+    file_reads: int = 0
+    """Had to be read first."""
+    file_read_bytes: int = 0
+    file_read_us: int = 0
+    """That the compute loop waited for these."""
+    fallbacks: int = 0
+    """Direct reads that failed or found no slot: the mapping was used."""
+    loaded_bytes: int = 0
+    """Copied when experts were assigned."""
+    load_us: int = 0
+    copied_experts: int = 0
+    """In memory now, as copies of this process or of all of the machine."""
+    copied_bytes: int = 0
+    locked_bytes: int = 0
+    """Of these, what the kernel may not take."""
+    shed_bytes: int = 0
+    """Copies given up because memory was short."""
+    warmed: int = 0
+    """Experts asked for because a hint named them."""
+    warm_hits: int = 0
+    """Of these, the ones that were there when they were needed."""
+
+    def as_dict(self) -> dict[str, int]:
+        """By name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+class Source(Protocol):
+    """Where experts' bytes come from. None of it changes a bit of an answer.
+
+    The control thread calls `make_room`, `prepare` and `shed`; the compute loop `fetch` and `release`; whoever hears
+    hints `warm`. Each may come at any time.
+    """
+
+    name: str
+    counters: Counters
+
+    def make_room(self, wanted: U8, rank: I32 | None) -> None:
+        """These (layers, experts) will be asked for, the lowest rank most; give up what is not among them.
+
+        RoomError if they cannot be held as this source is to hold them.
+        """
+
+    def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
+        """Make these ready; each item taken does a piece that lasts a moment. ExpertError if that cannot be."""
+
+    def fetch(self, layer: int, experts: I32) -> None:
+        """The kernels are about to compute these, ascending, some more than once: bring them all, at once.
+
+        They stay where they are until `release`.
+        """
+
+    def release(self) -> None:
+        """The kernels have done."""
+
+    def from_files(self, layer: int, experts: I32) -> bool:
+        """Whether any of these was computed from the files' mapping, and so is worth nothing if these have changed."""
+
+    def warm(self, layer: int, experts: Experts) -> None:
+        """These may be needed soon: begin to bring them, if that keeps nobody waiting."""
+
+    def shed(self, count: int) -> int:
+        """Give up copies of `count` bytes, those used least first; how many bytes that were."""
+
+    def close(self) -> None:
+        """Give up everything; may be called again."""
+
+
+def distinct(experts: I32) -> I32:
+    """Each of these, ascending, once."""
+    if len(experts) < 2:
+        return experts
+    chosen = np.empty(len(experts), np.bool_)
+    chosen[0] = True
+    np.not_equal(experts[1:], experts[:-1], out=chosen[1:])
+    return experts if chosen.all() else experts[chosen]
