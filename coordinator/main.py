@@ -43,10 +43,10 @@ from coordinator.service import Service
 from coordinator.wording import counted
 from expert_worker.bank import ExpertBank
 from protocol.errors import ConfigError, ExpertmeshError
+from protocol.gib import gib_argument
 from protocol.messages import MAX_BEAT_S, MAX_ROWS, MIN_BEAT_S
 from protocol.model import Model
 from protocol.stock import Stock
-from protocol.gib import gib_argument
 from protocol.wire import Bound, longest_work_frame, wait
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""A set of experts that can be run: the weights of a model, wherever a source has them, and the checks around the kernels.
+"""A set of experts that can be run: a model's weights, wherever a source has them, and the checks around the kernels.
 
 Knows no sockets and no placement; the coordinator's local holder is this same class.
 """
@@ -25,9 +25,7 @@ from protocol.model import Model
 class ExpertBank:
     """All experts of one model, computed from wherever its source has them."""
 
-    def __init__(
-        self, model: Model, pool: native.Pool, source: Callable[[ExpertTable], Source] = MappedSource
-    ) -> None:
+    def __init__(self, model: Model, pool: native.Pool, source: Callable[[ExpertTable], Source] = MappedSource) -> None:
         """`model` stays open for as long as the bank is used."""
         self.layout = model.layout
         self._there = model.there

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,17 +42,13 @@ class Copies:
     def __len__(self) -> int:
         return len(self._copies)
 
-    def __iter__(self) -> Iterable[Key]:
+    def __iter__(self) -> Iterator[Key]:
         return iter(tuple(self._copies))
 
     @property
     def bytes(self) -> int:
         """That all copies take."""
         return sum(copy.memory.nbytes for copy in tuple(self._copies.values()))
-
-    def memory(self) -> Iterable[U8]:
-        """Of all copies."""
-        return [copy.memory for copy in tuple(self._copies.values())]
 
     def read(self, reader: FileReader, layer: int, experts: Sequence[int], memory: Sequence[U8]) -> Outcome:
         """Fill the memory, `bytes_for` one expert each, and place those that could be read.

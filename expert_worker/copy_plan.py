@@ -1,4 +1,4 @@
-"""Which experts get a copy in RAM, and where in it: pure, from one reading of the memory."""
+"""Which experts get a copy in RAM: pure, from one reading of the memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import RoomError
-from protocol.messages import I32, I64, U8
-
-NOT_COPIED = -1
-"""The offset of an expert that stays where it is."""
-
-SLOT_ALIGNMENT = 4096
-"""Where a copy may begin, in bytes: at a page, so that it can be read directly, locked, and given back alone."""
+from protocol.messages import I32, U8
 
 MARGIN = 256 << 20
 """Bytes left free when a copy is made as large as the room, since the next reading of it may be a bit lower."""
@@ -29,19 +23,14 @@ Budget = int | Literal["auto"] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CopyPlan:
-    """Where each expert's copy begins."""
+    """Who gets one. No expert at all is no error if so little was asked for."""
 
-    offsets: I64
-    """(layers, experts), in bytes from the start of the copy, or NOT_COPIED."""
+    copied: NDArray[np.bool_]
+    """(layers, experts)."""
     bytes: int
-    """Of the whole copy."""
+    """Of all copies."""
     note: str
     """What was decided and why, one sentence or two without a full stop at the end, for logs."""
-
-    @property
-    def copied(self) -> int:
-        """How many experts have a copy; 0 is an empty plan, which is no error if so little was asked for."""
-        return int(np.count_nonzero(self.offsets != NOT_COPIED))
 
 
 def plan_copies(
@@ -52,29 +41,28 @@ def plan_copies(
     *,
     available: int,
     headroom: int,
-    alignment: int = SLOT_ALIGNMENT,
 ) -> CopyPlan:
-    """Plan the copies of the `wanted` (layers, experts) experts of a model, each of `sizes[layer]` bytes.
+    """Plan copies of the `wanted` (layers, experts) experts of a model, each of which takes `sizes[layer]` bytes.
 
-    The room is `available`, one reading, less `headroom`. Without a budget there is a place for all, layer by layer, or
-    RoomError. With one they get places as they come, hottest first: by `rank` (layers, experts; 0 is the hottest, each
+    The room is `available`, one reading, less `headroom`. Without a budget all are copied, or RoomError says why not.
+    With one they are copied as they come, hottest first: by `rank` (layers, experts; 0 is the hottest, each
     number once), or if that is None expert by expert across the layers; one that does not fit is left out, and smaller
     ones after it are not. RoomError too if the budget is "auto" and not one of them fits.
 
     ValueError for shapes that do not match, nothing to choose from, or an expert of no bytes.
     """
-    slots = _slots(sizes, wanted, rank, alignment)
-    total = sum(slot * int(count) for slot, count in zip(slots, np.count_nonzero(wanted, axis=1), strict=True))
+    _check(sizes, wanted, rank)
+    total = sum(size * int(count) for size, count in zip(sizes, np.count_nonzero(wanted, axis=1), strict=True))
     room = max(0, available - headroom)
     free = f"{_size(available)} are available, of which {_size(headroom)} are to stay free"
     if budget is None:
         if total > room:
             raise RoomError(f"copies of all experts take {_size(total)}, but {free}: {_size(room)} are left for them")
-        return _placed(slots, wanted, np.flatnonzero(wanted), room, "")
+        return _plan(sizes, wanted, np.flatnonzero(wanted), room, "")
     limit, clamping = limited(budget, available, headroom)
-    plan = _placed(slots, wanted, _hottest_first(wanted, rank), limit, clamping)
-    if budget == "auto" and wanted.any() and not plan.copied:
-        least = min(slots[layer] for layer in np.flatnonzero(wanted.any(axis=1)))
+    plan = _plan(sizes, wanted, _hottest_first(wanted, rank), limit, clamping)
+    if budget == "auto" and wanted.any() and not plan.copied.any():
+        least = min(sizes[layer] for layer in np.flatnonzero(wanted.any(axis=1)).tolist())
         raise RoomError(
             f"not one expert can be copied: the smallest takes {_size(least)}, but {free}, and {_size(MARGIN)} more"
         )
@@ -97,15 +85,14 @@ def limited(budget: int | Literal["auto"], available: int, headroom: int) -> tup
     )
 
 
-def _slots(sizes: Sequence[int], wanted: U8, rank: I32 | None, alignment: int) -> list[int]:
-    """What an expert's copy takes, by layer."""
+def _check(sizes: Sequence[int], wanted: U8, rank: I32 | None) -> None:
     if wanted.ndim != 2 or not wanted.size or len(sizes) != len(wanted):
         raise ValueError(f"wanted must be ({len(sizes)}, experts), with both above 0, found {wanted.shape}")
     if rank is not None and rank.shape != wanted.shape:
         raise ValueError(f"rank must be {wanted.shape} as wanted is, found {rank.shape}")
-    if not all(size > 0 for size in sizes):
-        raise ValueError(f"an expert must have at least one byte, found {min(sizes)}")
-    return [size + -size % alignment for size in sizes]
+    for layer in np.flatnonzero(wanted.any(axis=1)).tolist():
+        if sizes[layer] <= 0:
+            raise ValueError(f"an expert of layer {layer} must have at least one byte, found {sizes[layer]}")
 
 
 def _hottest_first(wanted: U8, rank: I32 | None) -> NDArray[np.int64]:
@@ -116,18 +103,18 @@ def _hottest_first(wanted: U8, rank: I32 | None) -> NDArray[np.int64]:
     return pairs[np.argsort(rank.ravel()[pairs], kind="stable")]
 
 
-def _placed(slots: list[int], wanted: U8, order: NDArray[np.int64], limit: int, clamping: str) -> CopyPlan:
+def _plan(sizes: Sequence[int], wanted: U8, order: NDArray[np.int64], limit: int, clamping: str) -> CopyPlan:
     """One after the other, as far as `limit` bytes go."""
-    offsets = np.full(wanted.size, NOT_COPIED, np.int64)
-    end = 0
+    copied = np.zeros(wanted.size, np.bool_)
+    taken = 0
     for pair in order.tolist():
-        slot = slots[pair // wanted.shape[1]]
-        if slot <= limit - end:
-            offsets[pair] = end
-            end += slot
-    copied, all_of_them = int(np.count_nonzero(offsets != NOT_COPIED)), int(np.count_nonzero(wanted))
-    told = f"copies of {copied} of {all_of_them} experts, {_size(end)}"
-    return CopyPlan(offsets=offsets.reshape(wanted.shape), bytes=end, note=f"{clamping}; {told}" if clamping else told)
+        size = sizes[pair // wanted.shape[1]]
+        if size <= limit - taken:
+            copied[pair] = True
+            taken += size
+    told = f"copies of {np.count_nonzero(copied)} of {np.count_nonzero(wanted)} experts, {_size(taken)}"
+    note = f"{clamping}; {told}" if clamping else told
+    return CopyPlan(copied=copied.reshape(wanted.shape), bytes=taken, note=note)
 
 
 def _size(count: int) -> str:

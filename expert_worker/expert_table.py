@@ -31,13 +31,13 @@ class Ranges(NamedTuple):
 
     descriptor: I32
     offset: I64
-    count: I64
+    length: I64
     address: U64
     """Where the range is mapped."""
 
     def some(self, chosen: NDArray[np.bool_]) -> Ranges:
         """Those that are chosen, (ranges,)."""
-        return Ranges(*(column[chosen] for column in self))
+        return Ranges(self.descriptor[chosen], self.offset[chosen], self.length[chosen], self.address[chosen])
 
 
 class _Spots(NamedTuple):
@@ -45,7 +45,7 @@ class _Spots(NamedTuple):
 
     descriptor: I32
     offset: I64
-    count: I64
+    length: I64
     address: U64
 
 
@@ -80,22 +80,22 @@ class ExpertTable:
 
     def blob_bytes(self, layer: int) -> int:
         """Bytes of one expert."""
-        return int(self._spots[layer].count.sum())
+        return int(self._spots[layer].length.sum())
 
     def ranges(self, layer: int, experts: NDArray[np.integer[Any]]) -> Ranges:
         """Where the files have these experts (n,): 3 n ranges, expert by expert."""
         spots = self._spots[layer]
-        steps = np.asarray(experts, np.int64)[:, None] * spots.count
+        steps = np.asarray(experts, np.int64)[:, None] * spots.length
         return Ranges(
             np.broadcast_to(spots.descriptor, steps.shape).ravel(),
             (spots.offset + steps).ravel(),
-            np.broadcast_to(spots.count, steps.shape).ravel(),
+            np.broadcast_to(spots.length, steps.shape).ravel(),
             (spots.address + steps.astype(np.uint64)).ravel(),
         )
 
     def sizes(self, layer: int) -> tuple[int, int, int]:
         """Bytes of gate, up and down of one expert."""
-        gate, up, down = self._spots[layer].count.tolist()
+        gate, up, down = self._spots[layer].length.tolist()
         return gate, up, down
 
     def place(self, layer: int, expert: int, parts: Sequence[U8]) -> None:

@@ -52,7 +52,7 @@ class FileReader:
         left = np.arange(len(arrays), dtype=np.intp)
         fallbacks = 0
         if self._direct:  # what memory has is copied from there: a warm restart needs no disk
-            absent = native.resident(ranges.descriptor, ranges.offset, ranges.count) == 0
+            absent = native.resident(ranges.descriptor, ranges.offset, ranges.length) == 0
             past_cache = np.flatnonzero(absent & np.isin(ranges.descriptor, list(self._direct)))
             descriptors = np.array([self._direct.get(one, one) for one in ranges.descriptor.tolist()], np.int32)
             lost = self._read(descriptors, ranges.offset, arrays, past_cache, direct=True)
@@ -60,7 +60,7 @@ class FileReader:
             left = np.concatenate([lost, np.setdiff1d(left, past_cache)])
         lost = self._read(ranges.descriptor, ranges.offset, arrays, left, direct=False)
         us = int((time.perf_counter() - began) * 1e6)
-        return Outcome(np.unique(lost // 3).astype(np.int32), int(ranges.count.sum()), us, fallbacks)
+        return Outcome(np.unique(lost // 3).astype(np.int32), int(ranges.length.sum()), us, fallbacks)
 
     def close(self) -> None:
         """Give up the descriptors; may be called again."""

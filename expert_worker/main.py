@@ -34,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = process.parser("expert_worker", "Hold experts and compute them.")
     parser.add_argument("--threads", type=_thread_count, default=1, metavar="N", help="threads of the kernels")
     parser.add_argument("--source", choices=SOURCES, default="auto", help="where experts' bytes come from")
-    parser.add_argument("--ram-gib", type=gib_argument, metavar="N", help="memory for copies of experts, in GiB, or auto")
+    parser.add_argument(
+        "--ram-gib", type=gib_argument, metavar="N", help="memory for copies of experts, in GiB, or auto"
+    )
     parser.add_argument("--headroom-gib", type=gib_argument, metavar="N", help="GiB left to everything else, or auto")
     options = parser.parse_args(arguments)
     asked = Asked(source=options.source, ram=_bytes(options.ram_gib), headroom=_bytes(options.headroom_gib))
@@ -44,9 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @contextmanager
 def _holder(model: Model, threads: int, asked: Asked) -> Iterator[process.Holder]:
     with open_bank(model, threads, asked) as (bank, pages):
-        yield process.Holder(
-            experts=bank, role="worker", isa=native.isa(), threads=threads, room=-1, pages=pages
-        )
+        yield process.Holder(experts=bank, role="worker", isa=native.isa(), threads=threads, room=-1, pages=pages)
 
 
 def _bytes(gib: float | None) -> int | None:

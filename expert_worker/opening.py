@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import native
 from expert_worker.bank import ExpertBank
-from expert_worker.expert_table import ExpertTable
-from expert_worker.sources.choice import Asked, Choice, Facts, choose
-from expert_worker.sources.copied import CopiedSource
-from expert_worker.sources.direct import DirectSource
-from expert_worker.sources.mapped import MappedSource
-from expert_worker.sources.source import Source
+from expert_worker.sources.choice import Asked, Facts, choose
 from protocol.host_memory import host_memory
 from protocol.model import Model
 from protocol.pages import pages_of

@@ -24,9 +24,9 @@ from native import cuda
 from peer_gpu.runner import SlotRunner
 from peer_gpu.slots import GIB, ExpertSlots, room_on, warn_if_none_fits
 from protocol.errors import ConfigError
+from protocol.gib import gib_argument
 from protocol.holder import process
 from protocol.model import Model
-from protocol.gib import gib_argument
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from peer_gpu.slots import ExpertSlots
 from protocol.holder.answer import Slots, assign_slots, pack
 from protocol.messages import F32, I64, MAX_ROWS, U8, RunExperts, Sums
 
-
 PIECE = 4
 """Experts copied to the device at one go: beats are due meanwhile."""
 
@@ -30,7 +29,10 @@ class SlotRunner:
         self._singles = device.empty((MAX_ROWS, width), np.float32)
         self._sums = device.empty((MAX_ROWS, width), np.int64)
 
-    source_name = "vram"
+    @property
+    def source_name(self) -> str:
+        """Slots."""
+        return "vram"
 
     def counts(self) -> dict[str, int]:
         """Nothing: slots do not change while work is done."""

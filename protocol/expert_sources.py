@@ -1,4 +1,4 @@
-"""What a worker may be told about where its experts' bytes are to come from; docs/tiers.md says when to choose which."""
+"""What a worker may be told about where its experts' bytes come from; docs/tiers.md says when to choose which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads past the page cache, into slots of this process: those used last stay, and what a message lacks is read at once."""
+"""Reads past the page cache into slots of this process: those used last stay, what a message lacks is read at once."""
 
 from __future__ import annotations
 

@@ -57,15 +57,15 @@ class MappedSource:
     def bring(self, layer: int, experts: I32) -> None:
         """What `fetch` does, whether pages have been missing or not."""
         ranges = self._table.ranges(layer, experts)
-        missing = ~native.resident(ranges.descriptor, ranges.offset, ranges.count).astype(np.bool_)
+        missing = ~native.resident(ranges.descriptor, ranges.offset, ranges.length).astype(np.bool_)
         absent = int(missing.reshape(-1, 3).any(axis=1).sum())
         self.counters.cache_hits += len(experts) - absent
         if not absent:
             return
         began, lost = time.perf_counter(), ranges.some(missing)
-        native.populate(lost.address, lost.count, THREADS)
+        native.populate(lost.address, lost.length, THREADS)
         self.counters.file_reads += absent
-        self.counters.file_read_bytes += int(lost.count.sum())
+        self.counters.file_read_bytes += int(lost.length.sum())
         self.counters.file_read_us += int((time.perf_counter() - began) * 1e6)
         self._alert, self._faults = ALERT_CALLS, _major_faults()
 
@@ -89,10 +89,10 @@ class MappedSource:
 
     def _ask(self, ranges: Ranges) -> int:
         """Have the missing pages of these read; of how many experts that were some."""
-        missing = ~native.resident(ranges.descriptor, ranges.offset, ranges.count).astype(np.bool_)
+        missing = ~native.resident(ranges.descriptor, ranges.offset, ranges.length).astype(np.bool_)
         lost = ranges.some(missing)
-        if len(lost.count):
-            native.will_need(lost.address, lost.count)
+        if len(lost.length):
+            native.will_need(lost.address, lost.length)
         return int(missing.reshape(-1, 3).any(axis=1).sum())
 
 

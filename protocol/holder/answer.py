@@ -14,8 +14,9 @@ from protocol.messages import I32, I64, MAX_REASON, U8, RunExperts, Sums, WorkFa
 class Runner(Protocol):
     """What computes experts, wherever they lie."""
 
-    source_name: str
-    """Where they lie, in a word."""
+    @property
+    def source_name(self) -> str:
+        """Where they lie, in a word."""
 
     def counts(self) -> dict[str, int]:
         """What has been counted of where they came from; empty if nothing is."""

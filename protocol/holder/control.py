@@ -20,6 +20,7 @@ from protocol.messages import Beat, Message, Stopped
 
 log = logging.getLogger(__name__)
 
+
 class Experts(Runner, Preparer, Protocol):
     """What is asked of experts: the compute loop runs them, the control thread makes them ready."""
 

@@ -38,8 +38,9 @@ class Preparer(Protocol):
         """
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> Iterator[None]:
-        """Make experts of a layer ready, a piece for each item taken: bytes may come from a slow disk, and beats are due
-        meanwhile. ExpertError if that cannot be.
+        """Make experts of a layer ready, a piece for each item taken: disks are slow, and beats are due.
+
+        ExpertError if that cannot be.
         """
 
     def tend(self, now: float) -> None:

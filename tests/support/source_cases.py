@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from moe_models import write_model
@@ -33,7 +34,7 @@ class FixedPlanner:
         self._budget = budget
 
     def plan(self, sizes: tuple[int, ...], wanted: U8, rank: I32 | None, copied_bytes: int) -> CopyPlan:
-        return plan_copies(sizes, wanted, rank, budget=self._budget, room=1 << 30)
+        return plan_copies(sizes, wanted, rank, self._budget, available=1 << 30, headroom=0)
 
     def touched(self, copied_bytes: int) -> None:
         """Nobody is told."""
@@ -60,9 +61,17 @@ SOURCES: dict[str, Opening] = {
 }
 
 
-def small_model(folder: Path, **change: object) -> Path:
+def small_model(folder: Path, **change: Any) -> Path:
     """A model whose experts are all different."""
-    shape = {"layers": LAYERS, "experts": EXPERTS, "experts_used": 2, "embd": WIDTH, "ff_exp": 32, "vocab": 300, "heads": 2}
+    shape: dict[str, Any] = {
+        "layers": LAYERS,
+        "experts": EXPERTS,
+        "experts_used": 2,
+        "embd": WIDTH,
+        "ff_exp": 32,
+        "vocab": 300,
+        "heads": 2,
+    }
     return write_model(folder / "small.gguf", **(shape | change))
 
 
