@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import native
-from expert_worker.warming import in_cache, will_need
 from protocol.errors import ExpertError
 from protocol.holder.refusals import check_ids, check_there, in_words, layer_of, rows_of
 from protocol.holder.watched_files import WatchedFiles
@@ -108,10 +107,13 @@ class ExpertBank:
         check_there(self._there, layer, experts)
         self._check_files(layer, experts)
         for role in layer_of(self.layout, layer).roles:
-            for expert in experts.tolist():
-                start = role.offset + expert * role.expert_bytes
-                if not in_cache(self._descriptors[role.file], start, role.expert_bytes):
-                    will_need(self._data[role.file][start : start + role.expert_bytes])
+            starts = role.offset + experts.astype(np.int64) * role.expert_bytes
+            counts = np.full(len(experts), role.expert_bytes)
+            there = native.resident(np.full(len(experts), self._descriptors[role.file], np.int32), starts, counts)
+            starts = starts[there == 0]
+            if len(starts):
+                addresses = (self._data[role.file].ctypes.data + starts).astype(np.uint64)
+                native.will_need(addresses, counts[: len(starts)])
 
     def close(self) -> None:
         """No longer survive changes of the files. May be called again."""
