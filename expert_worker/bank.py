@@ -34,6 +34,11 @@ class ExpertBank:
         self._source = source(self._table)
 
     @property
+    def source(self) -> Source:
+        """Where the experts come from."""
+        return self._source
+
+    @property
     def source_name(self) -> str:
         """Where the experts come from, in a word."""
         return self._source.name

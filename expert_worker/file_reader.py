@@ -78,7 +78,7 @@ class FileReader:
 
         def attempt(some: NDArray[np.intp]) -> NDArray[np.intp]:
             into = [arrays[index] for index in some.tolist()]
-            failed: I32 = self._reader.read(descriptors[some], offsets[some], into, direct, whole_pages=True).failed
+            failed: I32 = self._reader.read(descriptors[some], offsets[some], into, direct, whole_pages=direct).failed
             return some[failed]
 
         lost = attempt(chosen)

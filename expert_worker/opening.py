@@ -8,7 +8,14 @@ from contextlib import contextmanager
 
 import native
 from expert_worker.bank import ExpertBank
-from expert_worker.sources.choice import Asked, Facts, choose
+from expert_worker.copy_plan import Budget
+from expert_worker.expert_table import ExpertTable
+from expert_worker.memory_plan import MemoryPlanner
+from expert_worker.sources.choice import Asked, Choice, Facts, choose
+from expert_worker.sources.copied import CopiedSource
+from expert_worker.sources.direct import DirectSource
+from expert_worker.sources.mapped import MappedSource
+from expert_worker.sources.source import Source
 from protocol.host_memory import host_memory
 from protocol.model import Model
 from protocol.pages import pages_of
@@ -30,3 +37,18 @@ def facts_of(model: Model) -> Facts:
     """What a choice is made from."""
     memory = host_memory()
     return Facts(expert_bytes=Stock.of(model.layout).bytes, total=memory.total, available=memory.available)
+
+
+def _source(table: ExpertTable, choice: Choice) -> Source:
+    match choice.source:
+        case "mapped":
+            return MappedSource(table)
+        case "direct":
+            return DirectSource(table, choice.ram or 0)
+        case "copies":
+            budget: Budget = "auto" if choice.ram is None else choice.ram
+            return CopiedSource(table, MemoryPlanner(budget, choice.headroom))
+        case "arena":
+            return CopiedSource(table, MemoryPlanner(None, choice.headroom), name="arena")
+        case _:
+            raise AssertionError(choice.source)

@@ -334,5 +334,82 @@ class Watch:
         """Offset in `data` of the first fault seen, or -1."""
     def close(self) -> None: ...
 
+class ReadResult:
+    """What became of a batch of ranges."""
+
+    failed: NDArray[np.int32]
+    """Indices of the ranges that did not come whole, ascending; their destinations hold anything."""
+    errors: NDArray[np.int32]
+    """Of each of these its errno: 0 if the file ends before, ECANCELED if it was not read, as another had failed."""
+    bytes: int
+    """That the kernel gave, those around what was wanted included."""
+    requests: int
+    max_in_flight: int
+    """Requests under way at once, at most."""
+    us: int
+
+class Reader:
+    """Reads many ranges of files at once, all of a batch's requests under way together: up to `depth` in io_uring, or
+    one in each of `threads` threads where the kernel does not let us, or `uring` is False.
+
+    Any thread may call; one batch is read at a time. OSError if threads are needed and cannot be had.
+    """
+
+    kind: str
+    """"io_uring" or "threads"."""
+    def __init__(self, *, depth: int = 64, threads: int = 8, uring: bool = True) -> None:
+        """depth 1 to 4096, threads 1 to 256."""
+    def read(
+        self,
+        descriptors: NDArray[np.int32],
+        offsets: NDArray[np.int64],
+        into: Sequence[NDArray[np.uint8]],
+        direct: bool,
+        whole_pages: bool = False,
+    ) -> ReadResult:
+        """Fill each array of `into` (1-D) with the bytes from its offset in its open file; no two may overlap.
+
+        Ranges may be empty, equal or overlap. After an error nothing more is issued, and what was issued is awaited:
+        what failed with ECANCELED, or in one request with a range that cannot be read, may well be read alone.
+
+        `direct`: the files were opened with O_DIRECT. Ranges are widened to 4096 bytes, and those of a file that touch
+        then are one request of up to 8 MiB; it goes to memory of the reader's own (up to 64 MiB, kept) and is copied
+        from there. No copy is made of a range whose offset, address and size are multiples of 4096. With `whole_pages`
+        it is enough that offset and address are the same modulo 4096; then the rest of an array's first and last page
+        of memory is written too, and must be there and belong to it alone.
+
+        ValueError once closed. There is no deadline: the kernel writes to memory until it says that it is done.
+        """
+    def close(self) -> None:
+        """Give up its queue or threads, and memory, after the batch in hand. May be called again."""
+
+def merge_windows(
+    descriptors: NDArray[np.int32], offsets: NDArray[np.int64], counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """The requests of direct reads that copy: descriptors, offsets and counts, ascending (see `Reader.read`)."""
+
+def resident(
+    descriptors: NDArray[np.int32], offsets: NDArray[np.int64], counts: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """1 for each range of an open file of which the page cache has all pages, (n,).
+
+    0 where the kernel does not tell: before Linux 6.5, of no bytes, and of a file that this process neither owns nor
+    may write. `mincore` is not asked then: of such a file it says that all is there.
+    """
+
+def will_need(addresses: NDArray[np.uint64], counts: NDArray[np.int64]) -> None:
+    """Ask for these parts of files' mappings, which must stay mapped meanwhile, to be read in.
+
+    Returns when the reads are queued, at the latest; waits for room in the disk's queue. In steps, since one request
+    reads no more than one read-ahead window.
+    """
+
+def populate(addresses: NDArray[np.uint64], counts: NDArray[np.int64], threads: int) -> int:
+    """`will_need` of all these parts, and then map all their pages in `threads` threads, this one included.
+
+    Returns the microseconds this took. What cannot be read, such as pages of a file that was truncated, is left out
+    without a signal or an error: whoever reads it finds out.
+    """
+
 def die_with_parent(expected_parent: int) -> bool:
     """Ask the kernel for SIGKILL when the parent dies; False if `expected_parent` is not the parent any more."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expert_worker import locking
 from expert_worker.copies import Copies, allocate, bytes_for
 from expert_worker.copy_plan import CopyPlan
 from expert_worker.expert_table import ExpertTable
@@ -23,6 +22,8 @@ log = logging.getLogger(__name__)
 PIECE_BYTES = 32 << 20
 """Read at one go: enough to keep a disk busy, and few enough that beats are not late."""
 GIB = 1 << 30
+Lock = Callable[[U8], tuple[int, str]]
+"""Bytes locked, and why not if that is none."""
 
 
 class Planner(Protocol):
@@ -41,10 +42,9 @@ class Planner(Protocol):
 class CopiedSource:
     """Copies of what was planned; the rest comes from the files' mapping."""
 
-    name = "copies"
-
-    def __init__(self, table: ExpertTable, planner: Planner, *, lock: bool = True) -> None:
-        """`lock`: keep copies in memory whatever else wants it, as far as the system lets us."""
+    def __init__(self, table: ExpertTable, planner: Planner, *, name: str = "copies", lock: Lock | None = None) -> None:
+        """`lock` keeps memory from being taken for anything else, as far as the system lets us."""
+        self.name = name
         self.counters = Counters()
         self._table = table
         self._planner = planner
@@ -142,8 +142,7 @@ class CopiedSource:
         outcome = self._copies.read(self._reader, layer, experts, memory)
         if len(outcome.failed):
             log.warning("layer %d: %d experts could not be copied and stay on the files", layer, len(outcome.failed))
-        if self._lock:
-            self._lock_in(memory)
+        self._lock_in(memory)
         self.counters.loaded_bytes += outcome.bytes
         self.counters.load_us += outcome.us
         self.counters.fallbacks += outcome.fallbacks
@@ -152,12 +151,13 @@ class CopiedSource:
 
     def _lock_in(self, memories: list[U8]) -> None:
         for memory in memories:
-            result = locking.lock(memory)
-            if not result.bytes:
-                log.info("%s", result.note)
-                self._lock = False
+            if self._lock is None:
                 return
-            self.counters.locked_bytes += result.bytes
+            locked, note = self._lock(memory)
+            self.counters.locked_bytes += locked
+            if not locked:
+                log.info("%s", note)
+                self._lock = None
 
     def _count(self) -> None:
         self.counters.copied_experts = len(self._copies)

@@ -23,6 +23,8 @@ void bind_plan(nb::module_ &);
 void bind_calls(nb::module_ &);
 void bind_answers(nb::module_ &);
 void bind_answer_call(nb::module_ &);
+void bind_reads(nb::module_ &);
+void bind_pages(nb::module_ &);
 
 namespace {
 
@@ -86,4 +88,6 @@ NB_MODULE(_kernels, m) {
     bind_calls(m);
     bind_answers(m);
     bind_answer_call(m);
+    bind_reads(m);
+    bind_pages(m);
 }

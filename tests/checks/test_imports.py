@@ -39,7 +39,7 @@ def test_the_tree_is_what_the_check_looks_at() -> None:
         ("peer_gpu/a.py", "from expert_worker import bank"),
         ("coordinator/a.py", "from expert_worker.main import main"),
         ("coordinator/a.py", "import expert_worker"),
-        ("coordinator/cli/a.py", "from expert_worker import warming"),
+        ("coordinator/cli/a.py", "from expert_worker import main"),
         ("expert_worker/a.py", "import zmq"),
         ("coordinator/cli/a.py", "from zmq.utils import monitor"),
         ("protocol/deep/wire.py", "import zmq"),

@@ -281,7 +281,17 @@ def test_a_lost_answer_to_the_last_call_does_not_make_a_worker_suspect_for_ever(
     worker.behaviour = answers_well
     for _ in range(2):
         beat = Beat(
-            token=worker.token, step=2, layer=0, calls=2, entries=1, busy_us=1, wait_us=1, dropped=0, resident_bytes=1
+            token=worker.token,
+            step=2,
+            layer=0,
+            calls=2,
+            entries=1,
+            busy_us=1,
+            wait_us=1,
+            dropped=0,
+            resident_bytes=1,
+            source="mapped",
+            tiers={},
         )
         worker.say_control(beat)
     PingPong(mesh).layers(1)

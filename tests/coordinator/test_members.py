@@ -78,7 +78,17 @@ def hello(name: str, incarnation: str = "a", **change: Any) -> Hello:
 
 def beat(token: str, step: int = -1, layer: int = -1) -> Beat:
     return Beat(
-        token=token, step=step, layer=layer, calls=0, entries=0, busy_us=0, wait_us=0, dropped=0, resident_bytes=0
+        token=token,
+        step=step,
+        layer=layer,
+        calls=0,
+        entries=0,
+        busy_us=0,
+        wait_us=0,
+        dropped=0,
+        resident_bytes=0,
+        source="mapped",
+        tiers={},
     )
 
 

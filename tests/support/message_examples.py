@@ -138,7 +138,19 @@ def submit(**changes: Any) -> Submit:
 
 def beat(**changes: Any) -> Beat:
     """A beat of a worker that has answered three calls."""
-    made = Beat(token="t1", step=1, layer=2, calls=3, entries=4, busy_us=5, wait_us=6, dropped=7, resident_bytes=8, source="copies", tiers={"copy_hits": 9, "file_reads": 10})
+    made = Beat(
+        token="t1",
+        step=1,
+        layer=2,
+        calls=3,
+        entries=4,
+        busy_us=5,
+        wait_us=6,
+        dropped=7,
+        resident_bytes=8,
+        source="copies",
+        tiers={"copy_hits": 9, "file_reads": 10},
+    )
     return replace(made, **changes)
 
 

@@ -45,7 +45,7 @@ class FixedPlanner:
 
 def copied(budget: int | None) -> Opening:
     """Copies of so many bytes, None for all."""
-    return lambda table: CopiedSource(table, FixedPlanner(budget), lock=False)
+    return lambda table: CopiedSource(table, FixedPlanner(budget))
 
 
 SOURCES: dict[str, Opening] = {

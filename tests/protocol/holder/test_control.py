@@ -26,9 +26,11 @@ from protocol.messages import (
     BeatSeen,
     Hello,
     Message,
+    RunExperts,
     SayHello,
     Stop,
     Stopped,
+    Sums,
 )
 
 pytestmark = pytest.mark.timeout(60)
@@ -43,6 +45,17 @@ class Preparer:
         self.may_go_on = threading.Event()
         self.may_go_on.set()
         self.raises: Exception | None = None
+
+    source_name = "mapped"
+
+    def counts(self) -> dict[str, int]:
+        return {"file_reads": 3}
+
+    def tend(self, now: float) -> None:
+        """Nothing is held."""
+
+    def answer(self, work: RunExperts, wait_us: int) -> Sums:
+        raise AssertionError("the compute loop is the test")
 
     def make_room(self, wanted: Any, in_force: Any) -> None:
         """There is any amount."""
@@ -116,6 +129,7 @@ def test_beats_carry_the_progress_of_the_compute_loop(worker: Worker) -> None:
     first = next_of(line, Beat)
     assert (first.token, first.step, first.calls) == ("t9", -1, 0)
     assert first.resident_bytes > 1 << 20
+    assert (first.source, first.tiers) == ("mapped", {"file_reads": 3})
     done = worker.progress
     done.step, done.layer, done.calls, done.entries, done.busy_us, done.wait_us = 5, 2, 7, 11, 13, 17
     done.misdirected, done.malformed, line.dropped = 1, 2, 3
