@@ -109,9 +109,13 @@ class ExpertBank:
         self._check_files(layer, experts)
         for role in layer_of(self.layout, layer).roles:
             for expert in experts.tolist():
-                start = role.offset + expert * role.expert_bytes
-                if not in_cache(self._descriptors[role.file], start, role.expert_bytes):
-                    will_need(self._data[role.file][start : start + role.expert_bytes])
+                self._ask_for(role, expert)
+
+    def warm(self, layer: int, experts: I32) -> None:
+        """Ask for what is not in memory of these experts (n,), which may be needed soon: advice. From any thread."""
+        for role in layer_of(self.layout, layer).roles:
+            for expert in experts.tolist():
+                self._ask_for(role, expert)
 
     def close(self) -> None:
         """No longer survive changes of the files. May be called again."""
@@ -139,6 +143,11 @@ class ExpertBank:
         except ExpertError as said:
             return said
         return ExpertError(work.layer, -1, str(error))
+
+    def _ask_for(self, role: RoleTensor, expert: int) -> None:
+        start = role.offset + expert * role.expert_bytes
+        if not in_cache(self._descriptors[role.file], start, role.expert_bytes):
+            will_need(self._data[role.file][start : start + role.expert_bytes])
 
     def _check_files(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
         self._watched.check(self._files[layer], layer, experts)

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from expert_worker.bank import ExpertBank
+from expert_worker.hinted import Hinted
 from protocol.holder import process
 from protocol.messages import MAX_THREADS
 from protocol.model import Model
@@ -36,8 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _bank(model: Model, threads: int) -> Iterator[process.Holder]:
-    with ExpertBank(model, native.Pool(threads)) as bank:
-        yield process.Holder(experts=bank, role="worker", isa=native.isa(), threads=threads, room=-1)
+    with ExpertBank(model, native.Pool(threads)) as bank, Hinted(bank.warm, model.geometry) as hinted:
+        yield process.Holder(
+            experts=bank, role="worker", isa=native.isa(), threads=threads, room=-1, joined=hinted.joined
+        )
 
 
 def _thread_count(text: str) -> int:
