@@ -9,13 +9,16 @@ from coordinator.config import (
     COORDINATOR,
     DEFAULT_LISTEN,
     DEVICES,
+    LOOKAHEAD,
     MAX_ALL_WORKERS,
     MAX_DEVICE,
     MAX_PEERS,
     MAX_THREADS,
     MAX_WORKERS,
+    PREDICTORS,
     ClusterConfig,
     CoordinatorConfig,
+    LookaheadConfig,
     PeerConfig,
     WorkerGroup,
     is_device,
@@ -33,13 +36,14 @@ def read_config(path: Path) -> ClusterConfig:
     """The cluster that the TOML file at `path` states; ConfigError with one line for each thing that is wrong."""
     reader = Reader(path)
     model_file = model_beside(path.parent)
-    sections = {"model": True, "coordinator": False, "workers": False, "peers": False}
+    sections = {"model": True, "coordinator": False, "workers": False, "peers": False, "lookahead": False}
     reader.sections(sections, refused=LATER_SECTIONS)
     model = reader.table("model", {"path": model_file}, required=("path",))
     coordinator = reader.table("coordinator", COORDINATOR_KEYS)
     _report_memory_of_no_device(coordinator, reader)
     groups = reader.tables("workers", {**WORKER_KEYS, "model_path": model_file}, required=("name",))
     peers = reader.tables("peers", {**PEER_KEYS, "model_path": model_file}, required=("name",))
+    lookahead = reader.table("lookahead", LOOKAHEAD_KEYS)
     _report_shared_names(groups, reader)
     _report_taken_names(peers, groups, reader)
     _report_too_many(groups, peers, reader)
@@ -49,6 +53,7 @@ def read_config(path: Path) -> ClusterConfig:
         coordinator=CoordinatorConfig(**_used(coordinator)),
         workers=tuple(WorkerGroup(**_used(group)) for group in groups),
         peers=tuple(PeerConfig(**_used(peer)) for peer in peers),
+        lookahead=LookaheadConfig(**lookahead),
     )
 
 
@@ -67,7 +72,7 @@ def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
 
 def _report_taken_names(peers: list[dict[str, Any]], groups: list[dict[str, Any]], reader: Reader) -> None:
     taken = {f"{group.get('name')}-{index}": "a worker" for group in groups for index in range(group.get("count", 1))}
-    taken[COORDINATOR] = "the coordinator"
+    taken |= {COORDINATOR: "the coordinator", LOOKAHEAD: "the lookahead process"}
     for index, peer in enumerate(peers):
         name = peer.get("name", "")
         if name in taken:
@@ -107,7 +112,7 @@ def _device(value: Any) -> str:
     return value
 
 
-def _halves(value: Any) -> When:
+def _when(value: Any) -> When:
     if type(value) is bool:
         return "on" if value else "off"
     if value != "auto":
@@ -129,7 +134,7 @@ COORDINATOR_KEYS: dict[str, Read] = {
     "kv": one_of("f16", "f32"),
     "chunk": whole(1, 512),
     "drafts": whole(0, MAX_DRAFTS),
-    "halves": _halves,
+    "halves": _when,
     "device": _device,
     "vram_gib": _gib,
     "local_experts": only(True),
@@ -160,4 +165,9 @@ PEER_KEYS: dict[str, Read] = {
 
 ONE_VALUE_KEYS = frozenset({"local_experts", "host", "mode"})
 
-LATER_SECTIONS = ("lookahead", "placement")
+LOOKAHEAD_KEYS: dict[str, Read] = {
+    "enabled": _when,
+    "predictor": one_of(*PREDICTORS),
+}
+
+LATER_SECTIONS = ("placement",)

@@ -12,31 +12,46 @@ from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
 
 DEFAULT_LISTEN = "tcp://127.0.0.1:7600"
+MAX_LISTEN_PORT = 65533
 MAX_THREADS = 512
 MAX_WORKERS = 64
 """Of one group, or one answer."""
 MAX_ALL_WORKERS = 256
 """Of one coordinator, peers included."""
 MAX_PEERS = 64
-COORDINATOR = "coordinator"
-"""What its process is called."""
+COORDINATOR, LOOKAHEAD = "coordinator", "lookahead"
+"""What their processes are called."""
 DEVICES = "cpu or cuda:0 to cuda:63"
 MAX_DEVICE = 63
 MAX_TOKENS = 2**31 - 1
 """Of one answer: positions are 32-bit numbers."""
 
 
+PREDICTORS = ("next-router", "next-router-rescaled", "previous", "popularity", "random")
+"""What a lookahead process can be told to predict by; the first is the default."""
+
+
 def work_endpoint(control: str) -> str:
     """Where work listens when control listens there: the next port, or the name with `-work`. ConfigError if none."""
+    return _beside(control, 1, "work")
+
+
+def inputs_endpoint(control: str) -> str:
+    """Where layer inputs are published then: the port after that, or the name with `-inputs`. ConfigError if none."""
+    return _beside(control, 2, "inputs")
+
+
+def _beside(control: str, ports: int, name: str) -> str:
     control = check_endpoint(control)
     if control.startswith("ipc://"):
-        return check_endpoint(f"{control}-work")
+        return check_endpoint(f"{control}-{name}")
     host, _, port = control.rpartition(":")
     if port in ("*", "0"):
         return control
-    if port == "65535":
-        raise ConfigError(f"endpoint {control!r}: the next port is for work, so 65534 at most is expected")
-    return f"{host}:{int(port) + 1}"
+    if int(port) > MAX_LISTEN_PORT:
+        reason = f"the next two ports are for work and layer inputs, so {MAX_LISTEN_PORT} at most is expected"
+        raise ConfigError(f"endpoint {control!r}: {reason}")
+    return f"{host}:{int(port) + ports}"
 
 
 def is_device(name: str) -> bool:
@@ -54,7 +69,8 @@ class CoordinatorConfig:
     """What the coordinator process is started with."""
 
     listen: str = DEFAULT_LISTEN
-    """Endpoint of the control connection; the work connection takes the next port, or the ipc name with -work."""
+    """Endpoint of the control connection; work and layer inputs take the next two ports, or the ipc name with -work and
+    -inputs."""
     threads: int = field(default_factory=default_threads)
     """Threads of its kernels."""
     kv: str = "f16"
@@ -105,6 +121,16 @@ class PeerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LookaheadConfig:
+    """The process that has experts read before they are needed."""
+
+    enabled: When = "auto"
+    """"auto": where workers compute from files that do not fit in this machine's memory."""
+    predictor: str = PREDICTORS[0]
+    """One of PREDICTORS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
     """All processes of one cluster, and the model they run."""
 
@@ -112,6 +138,7 @@ class ClusterConfig:
     coordinator: CoordinatorConfig = field(default_factory=CoordinatorConfig)
     workers: tuple[WorkerGroup, ...] = ()
     peers: tuple[PeerConfig, ...] = ()
+    lookahead: LookaheadConfig = field(default_factory=LookaheadConfig)
 
     @property
     def worker_threads(self) -> int:

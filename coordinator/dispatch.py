@@ -22,6 +22,7 @@ from coordinator.cluster import Cluster, Seat
 from coordinator.dense_half import Rows, host_rows
 from coordinator.device_share import DeviceShare
 from coordinator.halves import Halves
+from coordinator.layer_inputs import LayerInputs
 from coordinator.layer_times import LayerTime, LayerTimes
 from coordinator.placement import Placement
 from coordinator.plan import DEVICE, LOCAL, Coverage, Part, plan_layer
@@ -95,13 +96,18 @@ class MeshExperts:
         layout: ExpertLayout,
         slots: ExpertSlots | None = None,
         halves: Halves | None = None,
+        inputs: LayerInputs | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`slots` hold what the members' placements leave to DEVICE; None if that is nothing. `halves`: Halves()."""
+        """`slots` hold what the members' placements leave to DEVICE; None if that is nothing. `halves`: Halves().
+
+        `inputs` tells those who look ahead; None tells nobody.
+        """
         self.times = LayerTimes()
         self._share = None if slots is None else DeviceShare(slots)
         self._cluster = cluster
         self._halves = halves or Halves()
+        self._inputs = inputs
         self._layers: dict[int, _Layer] = {}  # by step
         self._bank = bank
         self._quantised = {number: layer.quantised_input for number, layer in layout.with_experts()}
@@ -130,9 +136,12 @@ class MeshExperts:
         planned = self._clock()
         work = _Layer(step=step, layer=layer, rows=rows, sums=sums, coverage=Coverage(ids.size), placement=placement)
         self._layers[step] = work
-        self._ask(work, [part for part in parts if part.holder != DEVICE])
+        on_host = [part for part in parts if part.holder != DEVICE]
+        self._ask(work, on_host)
         if parts[0].holder == DEVICE:  # they ascend, and it is the lowest
             self._launch(work, parts[0])
+        if on_host and self._inputs is not None and self._inputs.wanted(layer):
+            self._inputs.publish(step, layer, *self._activations(work))  # they are on the host by now
         work.begun_at = self._clock()
         work.plan_s, work.send_s = planned - began, work.begun_at - planned
 
@@ -161,6 +170,10 @@ class MeshExperts:
                 kernel=max(work.local_s, work.busy_s - elsewhere_s) + work.device_s,
             )
         )
+
+    def inputs_report(self) -> dict[str, int]:
+        """How many layer inputs were published, how many somebody missed, and what it took; empty if nobody is told."""
+        return {} if self._inputs is None else self._inputs.report()
 
     def abandon(self) -> None:
         """Give up what was begun and not finished: what still comes is late."""

@@ -10,8 +10,10 @@ from protocol.messages import MAX_THREADS, PROTOCOL, Hello
 MAX_NAME = 64
 """Characters of a name, of a process, a host or a request: it appears in tables, logs and reports."""
 
-ROLES = ("worker", "peer", "client")
-"""Who may say Hello; the first two hold experts, and are treated alike."""
+HOLDERS = ("worker", "peer")
+"""Who holds experts; both are treated alike."""
+ROLES = (*HOLDERS, "lookahead", "client")
+"""Who may say Hello."""
 
 _FEWEST = {"name": 1, "incarnation": 1, "host": 0, "isa": 0, "pages": 0}
 """Texts of a Hello that are kept, and how many characters each has at least."""
@@ -32,6 +34,8 @@ class Terms:
     """`protocol.geometry.Geometry.handshake`."""
     work: str
     """Endpoint of the work connection."""
+    inputs: str = ""
+    """Endpoint where layer inputs are published."""
     beat_s: float = 0.5
     """Interval at which workers must show that they live."""
     missed_beats: int = 6
@@ -67,7 +71,7 @@ def mismatches(hello: Hello, terms: Terms) -> list[list[str]]:
         return [["protocol", str(hello.protocol), str(PROTOCOL)]]
     wrong = []
     if hello.role not in ROLES:
-        wrong.append(["role", hello.role[:MAX_NAME], "worker, peer or client"])
+        wrong.append(["role", hello.role[:MAX_NAME], "worker, peer, lookahead or client"])
     for field, fewest in _FEWEST.items():
         text = getattr(hello, field)
         if not is_name(text, fewest):

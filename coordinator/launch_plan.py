@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coordinator.config import COORDINATOR, ClusterConfig, CoordinatorConfig, PeerConfig, WorkerGroup
+from coordinator.config import COORDINATOR, LOOKAHEAD, ClusterConfig, CoordinatorConfig, PeerConfig, WorkerGroup
+from coordinator.lookahead_choice import LookaheadChoice, lookahead_here
 
 PEERS_READY_S = 600
 """Time for peers to have read their experts: there may be a hundred GiB of them, on a slow disk."""
 OPENING_S = 300
 """Time for a coordinator to open its GPU: kernels are compiled at their first use, dense weights copied. Meanwhile it
 answers nobody."""
+NO_LOOKAHEAD = LookaheadChoice(on=False, reason="nobody asked for it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +25,7 @@ class ProcessPlan:
     """One process on this machine."""
 
     name: str
-    """"coordinator", or the name of a worker or peer."""
+    """"coordinator", "lookahead", or the name of a worker or peer."""
     command: tuple[str, ...]
     """Without `--parent PID`, which the launcher adds."""
     threads: int
@@ -38,6 +40,8 @@ class LaunchPlan:
     model: Path
     listen: str
     processes: tuple[ProcessPlan, ...]
+    lookahead: LookaheadChoice
+    """Whether a lookahead process is among them, and why."""
 
 
 def private_endpoint() -> str:
@@ -65,10 +69,12 @@ def private_cluster(model: Path, *, workers: int, threads: int, **chosen: Any) -
 
 def plan_here(config: ClusterConfig, cores: Sequence[int] = ()) -> LaunchPlan:
     """The processes of `config` on this machine, run by this interpreter, workers bound to `cores`."""
-    return resolve(config, python=sys.executable, cores=cores)
+    return resolve(config, python=sys.executable, cores=cores, lookahead=lookahead_here(config))
 
 
-def resolve(config: ClusterConfig, *, python: str, cores: Sequence[int]) -> LaunchPlan:
+def resolve(
+    config: ClusterConfig, *, python: str, cores: Sequence[int], lookahead: LookaheadChoice = NO_LOOKAHEAD
+) -> LaunchPlan:
     """The processes of `config`, run by the interpreter `python`; workers get disjoint `cores` if there are enough."""
     members = [(f"{group.name}-{index}", group) for group in config.workers for index in range(group.count)]
     shares = share_cores([group.threads for _, group in members], cores)
@@ -91,7 +97,16 @@ def resolve(config: ClusterConfig, *, python: str, cores: Sequence[int]) -> Laun
         threads=config.coordinator.threads,
         cores=(),
     )
-    return LaunchPlan(model=config.model, listen=config.coordinator.listen, processes=(coordinator, *workers, *peers))
+    beside = [
+        ProcessPlan(name=LOOKAHEAD, command=_lookahead_command(config, python), threads=1, cores=())
+        for _ in range(lookahead.on)
+    ]
+    return LaunchPlan(
+        model=config.model,
+        listen=config.coordinator.listen,
+        processes=(coordinator, *workers, *peers, *beside),
+        lookahead=lookahead,
+    )
 
 
 def share_cores(threads: Sequence[int], cores: Sequence[int]) -> list[tuple[int, ...]]:
@@ -143,8 +158,13 @@ def _peer_command(config: ClusterConfig, peer: PeerConfig, python: str) -> tuple
     return (python, "-P", "-m", "peer_gpu.main", *options)
 
 
+def _lookahead_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
+    options = [*_joining(config, LOOKAHEAD, config.model), "--predictor", config.lookahead.predictor]
+    return (python, "-P", "-m", "expert_worker.lookahead.main", *options)
+
+
 def _joining(config: ClusterConfig, name: str, model: Path) -> list[str]:
-    """The options of whoever holds experts."""
+    """The options of whoever holds experts, or looks ahead."""
     options = ["--connect", config.coordinator.listen, "--model", str(model), "--name", name]
     return options if config.coordinator.device == "cpu" else [*options, "--orphan-s", str(OPENING_S)]
 

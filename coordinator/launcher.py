@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import native
 from coordinator.children import Child, OnLine, end_all, ignore_line, wait_for_all
-from coordinator.config import COORDINATOR, ClusterConfig, work_endpoint
+from coordinator.config import COORDINATOR, ClusterConfig, inputs_endpoint, work_endpoint
 from coordinator.cores import CoreLeases, usable_cores
 from coordinator.interrupts import Interrupts
 from coordinator.launch_plan import LaunchPlan, plan_here
@@ -94,7 +94,7 @@ def launched(config: ClusterConfig, interrupts: Interrupts, on_line: OnLine = ig
     """
     log.debug("kernels: %s", native.isa())
     listen = config.coordinator.listen
-    with endpoints_leased(listen, work_endpoint(listen)), CoreLeases() as leases:
+    with endpoints_leased(listen, work_endpoint(listen), inputs_endpoint(listen)), CoreLeases() as leases:
         cores = leases.take(config.worker_threads, usable_cores())
         with Launcher(plan_here(config, cores), interrupts, on_line) as launcher:
             yield launcher

@@ -28,7 +28,7 @@ def take_lease(name: str) -> socket.socket | None:
 
 
 @contextmanager
-def endpoints_leased(control: str, work: str) -> Iterator[None]:
+def endpoints_leased(control: str, *others: str) -> Iterator[None]:
     """Within the block no other launcher starts a cluster at these; ConfigError if one has, or somebody listens.
 
     A look at the port alone would not do: a coordinator that is starting, or starting again, does not listen yet, and
@@ -37,8 +37,9 @@ def endpoints_leased(control: str, work: str) -> Iterator[None]:
     with ExitStack() as leases:
         if not _leased(control, leases):
             raise ConfigError(f"{control} is in use already: is this cluster up?")
-        if not _leased(work, leases):
-            raise ConfigError(f"{work}, which is for work beside {control}, is in use already: listen elsewhere")
+        for other in others:
+            if not _leased(other, leases):
+                raise ConfigError(f"{other}, which is needed beside {control}, is in use already: listen elsewhere")
         yield
 
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import get_args
 
 from coordinator.cluster import Cluster
-from coordinator.config import DEVICES, MAX_ALL_WORKERS, is_device, work_endpoint
+from coordinator.config import DEVICES, MAX_ALL_WORKERS, inputs_endpoint, is_device, work_endpoint
 from coordinator.deadlines import CallLimits
 from coordinator.devices import Devices, opened
 from coordinator.dispatch import MeshExperts
@@ -38,6 +38,7 @@ from coordinator.engine import Engine
 from coordinator.halves import Halves, When
 from coordinator.hello import Terms
 from coordinator.kv import KV_TYPES
+from coordinator.layer_inputs import LayerInputs
 from coordinator.members import Members
 from coordinator.service import Service
 from coordinator.wording import counted
@@ -47,7 +48,7 @@ from protocol.gib import gib_argument
 from protocol.messages import MAX_BEAT_S, MAX_ROWS, MIN_BEAT_S
 from protocol.model import Model
 from protocol.stock import Stock
-from protocol.wire import Bound, longest_work_frame, wait
+from protocol.wire import Bound, Publisher, longest_work_frame, wait
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="coordinator", description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--model", type=Path, required=True, help="the GGUF model: a file, one of its files, or their folder")
-    add("--listen", required=True, help="control endpoint; work takes the next port, or the name with -work")
+    add("--listen", required=True, help="control endpoint; work and inputs take the next, or -work, -inputs")
     workers = _number(int, 0, MAX_ALL_WORKERS)
     add("--workers", type=workers, default=0, help="how many to wait for before the first step")
     add("--threads", type=_number(int, 1, 1024), default=1)
@@ -131,12 +132,14 @@ def _run(options: argparse.Namespace) -> None:
         )
         longest = longest_work_frame(model.geometry.width)
         work = stack.enter_context(Bound(work_endpoint(options.listen), max_frame_bytes=longest))
+        publisher = stack.enter_context(Publisher(inputs_endpoint(options.listen)))
         log.info("listening on %s", control.endpoint)
         terms = Terms(
             session=secrets.token_hex(8),
             fingerprint=model.fingerprint,
             geometry=model.geometry.handshake(),
             work=work.endpoint,
+            inputs=publisher.endpoint,
             beat_s=options.beat_s,
         )
         members = Members(
@@ -157,7 +160,9 @@ def _run(options: argparse.Namespace) -> None:
         _stop_on_signals(cluster)
         bank = stack.enter_context(ExpertBank(model, pool))
         halves = Halves.of(options.halves, socket.gethostname(), options.device, model.geometry)
-        experts = MeshExperts(cluster, bank, model.layout, devices.slots, halves)
+        last_layer = model.geometry.expert_layers[-1]
+        inputs = LayerInputs(publisher=publisher, session=terms.session, last_layer=last_layer)
+        experts = MeshExperts(cluster, bank, model.layout, devices.slots, halves, inputs)
         engine = Engine(model, experts, devices.dense)
         stack.callback(engine.close)
         service = Service(
@@ -197,9 +202,9 @@ def _serve(service: Service, cluster: Cluster, options: argparse.Namespace) -> N
 
 def _who_is_missing(cluster: Cluster, options: argparse.Namespace) -> str:
     held = set(cluster.members.active.members)
-    joined = f"{len(cluster.members)} of {counted(options.workers, 'worker')}"
+    joined = f"{sum(member.holds for member in cluster.members)} of {counted(options.workers, 'worker')}"
     parts = [f"{joined} joined within {options.ready_within:g} s"]
-    for member in cluster.members:
+    for member in filter(lambda member: member.holds, cluster.members):
         if member.failed:
             parts.append(f"{member.name} {member.failed}")
         elif member.serial not in held:

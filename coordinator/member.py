@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from coordinator.hello import HOLDERS
 from protocol.messages import AssignFailed, AssignProgress, AssignReady, Beat, Hello, Message, Stopped
 
 FromWorker = Beat | AssignProgress | AssignReady | AssignFailed | Stopped
@@ -34,6 +35,11 @@ class Member:
     """Time since it was last heard, counting only time in which the coordinator listened."""
     beat: Beat | None = None
     beat_at: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is one that holds experts."""
+        return self.hello.role in HOLDERS
 
     @property
     def name(self) -> str:

@@ -133,7 +133,7 @@ class Members:
 
     def open_work(self, peer: bytes, message: OpenWork) -> Instructions:
         """The token says whose work connection this is; a stranger is told to say Hello."""
-        member = next((one for one in self if one.token == message.token), None)
+        member = next((one for one in self if one.token == message.token and one.holds), None)
         if member is None:
             return [Tell(channel="work", peer=peer, message=SayHello())]
         if member.work is not None:
@@ -232,7 +232,7 @@ class Members:
 
     def _welcome(self, token: str) -> Welcome:
         terms = self.terms
-        return Welcome(session=terms.session, token=token, work=terms.work, beat_s=terms.beat_s)
+        return Welcome(session=terms.session, token=token, work=terms.work, inputs=terms.inputs, beat_s=terms.beat_s)
 
     def _admit(self, peer: bytes, hello: Hello) -> Instructions:
         if len(self._members) >= MAX_MEMBERS:

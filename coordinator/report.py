@@ -15,13 +15,16 @@ from coordinator.tallies import Counters, Tally
 
 def mesh_report(members: Members, counters: Counters, suspects: Collection[int], now: float) -> dict[str, Any]:
     """Placement, counters and every worker, those that are gone last. `suspects` are serial numbers."""
+    there = sorted(members, key=lambda member: member.name)
     living = [
         _worker(member, _state(members, member, suspects), int(members.active.held(member.serial).sum()), counters, now)
-        for member in sorted(members, key=lambda member: member.name)
+        for member in there
+        if member.holds
     ]
     gone = [
         _worker(member, "gone", 0, counters, now) | {"reason": reason}
         for member, reason in sorted(members.gone.values(), key=lambda entry: entry[0].name)
+        if member.holds
     ]
     return {
         "placement": members.active.version,
@@ -32,6 +35,7 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
         "late_replies": counters.late_replies,
         "dropped": counters.dropped,
         "workers": living + gone,
+        "lookahead": [_lookahead(member, now) for member in there if not member.holds],
     }
 
 
@@ -41,6 +45,22 @@ def _state(members: Members, member: Member, suspects: Collection[int]) -> str:
     if member.serial in suspects:
         return "suspect"
     return "ready" if member.serial in members.active.members else "assigning"
+
+
+def _lookahead(member: Member, now: float) -> dict[str, Any]:
+    """One that looks ahead; its beats count layer inputs as calls, and experts that it hinted at as entries."""
+    beat = member.beat
+    return {
+        "name": member.name,
+        "pid": member.hello.pid,
+        "host": member.hello.host,
+        "inputs": 0 if beat is None else beat.calls,
+        "hints": 0 if beat is None else beat.entries,
+        "busy_s": 0.0 if beat is None else beat.busy_us * 1e-6,
+        "beat_age_s": None if member.beat_at is None else max(0.0, now - member.beat_at),
+        "resident_bytes": None if beat is None else beat.resident_bytes,
+        "dropped": None if beat is None else beat.dropped,
+    }
 
 
 def _worker(member: Member, state: str, experts: int, counters: Counters, now: float) -> dict[str, Any]:

@@ -125,6 +125,7 @@ class Service:
             "requests": len(self._requests),
             "reading": [[one.prompt_done, one.prompt_tokens] for one in self._requests.values() if not one.generated],
             "layers": self._experts.times.summary(),
+            "inputs": self._experts.inputs_report(),
             "drafts": self._drafted.report(),
             **mesh_report(cluster.members, counted, cluster.suspects(), self._clock()),
         }

@@ -5,6 +5,7 @@ Knows no sockets and no placement; the coordinator's local holder is this same c
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 import native
 from expert_worker.expert_table import ExpertTable
+from expert_worker.hints import HintBook
 from expert_worker.sources.mapped import MappedSource
 from expert_worker.sources.source import Source
 from protocol.errors import ExpertError
@@ -32,6 +34,8 @@ class ExpertBank:
         self._pool = pool
         self._table = ExpertTable(model)
         self._source = source(self._table)
+        self.hints = HintBook()
+        self._source.displacing(self.hints.displaced)
 
     @property
     def source(self) -> Source:
@@ -44,8 +48,8 @@ class ExpertBank:
         return self._source.name
 
     def counts(self) -> dict[str, int]:
-        """See `Counters`."""
-        return self._source.counters.as_dict()
+        """See `Counters`, and `HintBook.stats`."""
+        return self._source.counters.as_dict() | {f"hints_{name}": n for name, n in self.hints.stats().items()}
 
     def tend(self, now: float) -> None:
         """Give up copies if memory has become short; looks once a second."""
@@ -92,7 +96,7 @@ class ExpertBank:
         layer, experts = work.layer, work.entry_expert
         if layer not in self._table:
             layer_of(self.layout, layer)  # says why
-        self._source.fetch(layer, experts)
+        self._fetch(work)
         try:
             reply = native.answer_call(Sums, work, self._pool, *self._table.matrices(layer), wait_us)
         except (native.EntryRangeError, native.NonFiniteError) as error:
@@ -104,6 +108,14 @@ class ExpertBank:
             self._source.release()
         self._check_files(layer, experts)
         return reply
+
+    def warm(self, layer: int, experts: I32, step: int) -> None:
+        """These (n,) may be needed soon, for a step: have them brought if that is worth it. From any thread; advice."""
+        if len(experts) and layer in self._table:
+            missing = self._source.missing(layer, experts)
+            wanted = self.hints.want(layer, experts, missing, step, time.monotonic())
+            if len(wanted):
+                self._source.warm(layer, wanted)
 
     def make_room(self, wanted: U8, in_force: U8 | None, rank: I32 | None = None) -> None:
         """Plan for what is `wanted`; whatever else is in force comes from the files until then.
@@ -147,6 +159,12 @@ class ExpertBank:
         except ExpertError as said:
             return said
         return ExpertError(work.layer, -1, str(error))
+
+    def _fetch(self, work: RunExperts) -> None:
+        now = time.monotonic()
+        looked = self._source.fetch(work.layer, work.entry_expert)
+        if looked is not None:
+            self.hints.asked(work.layer, *looked, work.step, now)
 
     def _check_files(self, layer: int, experts: I32) -> None:
         if self._source.from_files(layer, experts):

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from expert_worker.hinted import Hinted
 from expert_worker.opening import open_bank
 from expert_worker.sources.choice import GIB, Asked
 from protocol.expert_sources import SOURCES
@@ -45,8 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _holder(model: Model, threads: int, asked: Asked) -> Iterator[process.Holder]:
-    with open_bank(model, threads, asked) as (bank, pages):
-        yield process.Holder(experts=bank, role="worker", isa=native.isa(), threads=threads, room=-1, pages=pages)
+    with open_bank(model, threads, asked) as (bank, pages), Hinted(bank, model.geometry) as hinted:
+        yield process.Holder(
+            experts=bank,
+            role="worker",
+            isa=native.isa(),
+            threads=threads,
+            room=-1,
+            pages=pages,
+            joined=hinted.joined,
+        )
 
 
 def _bytes(gib: float | None) -> int | None:

@@ -13,7 +13,7 @@ _TCP = re.compile(r"tcp://(?P<host>\[[^]]+\]|[^:/\s]+):(?P<port>\*|[0-9]{1,5})")
 _HOW = (
     "expected tcp://127.0.0.1:PORT, tcp://localhost:PORT, tcp://[::1]:PORT or ipc://@NAME. Other addresses are not "
     "supported yet, because nothing on the wire is encrypted; to reach another machine, use a tunnel such as "
-    "ssh -N -L PORT:127.0.0.1:PORT user@host, for control and work each, and the tunnel's local end"
+    "ssh -N -L PORT:127.0.0.1:PORT user@host, for control, work and layer inputs each, and the tunnel's local end"
 )
 
 
@@ -35,6 +35,14 @@ def check_endpoint(endpoint: str, *, dial: bool = False) -> str:
         raise ConfigError(f"endpoint {endpoint!r}: port {port} found, at most 65535 expected")
     host = "127.0.0.1" if match["host"] == "localhost" else match["host"]
     return f"tcp://{host}:{port}"
+
+
+def hints_endpoint(session: str) -> str:
+    """Where the lookahead process of this machine publishes its hints to the workers of a session.
+
+    ConfigError if no endpoint can have that name.
+    """
+    return check_endpoint(f"ipc://@expertmesh-hints-{session}")
 
 
 def _is_loopback(host: str) -> bool:

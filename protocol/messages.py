@@ -26,6 +26,9 @@ MAX_ENTRIES_PER_ROW = 31
 MAX_THREADS = 1024
 """Of one process: its share of a team's work is measured by them."""
 
+LOOKAHEAD_ROWS = 8
+"""Rows of a layer's input that are published at most: of more rows a layer needs most of its experts anyway."""
+
 MIN_BEAT_S, MAX_BEAT_S = 0.01, 2.0
 """Bounds of the interval between beats, in seconds."""
 
@@ -73,7 +76,7 @@ class Hello(Message):
     """Worker or client to coordinator, first on the control connection. Answered by Welcome or Refused."""
 
     protocol: int
-    role: str  # "worker", "peer" or "client"; a peer is a worker whose experts lie in a GPU's memory
+    role: str  # "worker", "peer", a worker whose experts lie in a GPU's memory, "lookahead" or "client"
     name: str
     incarnation: str  # fresh random hex for each life of a process
     pid: int
@@ -98,6 +101,7 @@ class Welcome(Message):
     session: str  # incarnation of the coordinator
     token: str  # opens the work connection
     work: str  # endpoint of the work connection
+    inputs: str  # endpoint where layer inputs are published
     beat_s: float  # interval at which beats are expected
 
     def __post_init__(self) -> None:
@@ -276,6 +280,50 @@ class WorkFailed(Message):
     reason: str
 
 
+# --- lookahead --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayerInput(Message):
+    """Coordinator to every lookahead process that listens: what the experts of a layer take. Answered by nothing.
+
+    As in RunExperts either codes and scales travel, or values; only the first rows of a large window do.
+    """
+
+    session: str
+    step: int
+    layer: int
+    codes: Annotated[I8, Spec("i1", 2)]  # (rows, width), or (0, 0)
+    scales: Annotated[F32, Spec("f4", 2)]  # (rows, width / 32)
+    values: Annotated[F32, Spec("f4", 2)]  # (rows, width), or (0, 0)
+
+    def __post_init__(self) -> None:
+        _at_least(0, step=self.step, layer=self.layer)
+        quantised = len(self.codes) > 0
+        rows, width = (self.codes if quantised else self.values).shape
+        if not 1 <= rows <= LOOKAHEAD_ROWS or not width:
+            raise ProtocolError(f"activations of {rows} rows and {width} columns, 1 to {LOOKAHEAD_ROWS} rows expected")
+        if quantised and (width % 32 or self.scales.shape != (rows, width // 32) or self.values.size):
+            raise ProtocolError(f"codes of {rows} x {width} with scales of {self.scales.shape}, one for 32 expected")
+        if not quantised and (self.codes.size or self.scales.size):
+            raise ProtocolError("activations travel as codes and scales, or as values, not as both")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Warm(Message):
+    """Lookahead process to the workers of its host: a layer will need these experts soon. Answered by nothing."""
+
+    session: str
+    step: int  # of the LayerInput that this was predicted from
+    layer: int  # whose experts they are: a later one than that LayerInput's
+    experts: Annotated[I32, Spec("i4", 1)]  # ascending from 0 or more
+
+    def __post_init__(self) -> None:
+        _at_least(0, step=self.step, layer=self.layer)
+        if len(self.experts) and (self.experts[0] < 0 or (self.experts[1:] <= self.experts[:-1]).any()):
+            raise ProtocolError("experts must ascend from 0 or more")
+
+
 # --- requests ---------------------------------------------------------------------------------------------------
 
 
@@ -357,6 +405,6 @@ class Status(Message):
 
 Any_ = (
     Hello | Welcome | Refused | SayHello | Assign | AssignProgress | AssignReady | AssignFailed | Beat | BeatSeen
-    | Stop | Stopped | OpenWork | RunExperts | Sums | WorkFailed | Submit | Cancel | Prefilled | Token | Finished
-    | RequestFailed | AskStatus | Status
+    | Stop | Stopped | OpenWork | RunExperts | Sums | WorkFailed | LayerInput | Warm | Submit | Cancel | Prefilled
+    | Token | Finished | RequestFailed | AskStatus | Status
 )  # fmt: skip

@@ -7,10 +7,8 @@ stands in the first, tensors in all of them, and a layer's may lie in several.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -20,39 +18,12 @@ from protocol.gguf import GgufFile, TensorInfo
 from protocol.gguf_header import shorten
 from protocol.gguf_metadata import described
 from protocol.pack import PACK_ENDING
+from protocol.shard_name import ShardName
 
 MAX_SHARDS = 256
 """Several times the largest models' number; each file takes two descriptors and two watches."""
 
 _COUNT, _NUMBER, _TENSORS = "split.count", "split.no", "split.tensors.count"
-_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardName:
-    """What the name of one file of a split model says."""
-
-    folder: Path
-    stem: str
-    number: int
-    """From 1."""
-    count: int
-
-    @classmethod
-    def of(cls, path: Path) -> Self | None:
-        """None if the file's name is not that of a shard."""
-        if not (found := _NAME.fullmatch(path.name)):
-            return None
-        return cls(folder=path.parent, stem=found["stem"], number=int(found["number"]), count=int(found["count"]))
-
-    @property
-    def path(self) -> Path:
-        """The file of this name."""
-        return self.folder / f"{self.stem}-{self.number:05d}-of-{self.count:05d}.gguf"
-
-    def all(self) -> list[Path]:
-        """The files of all numbers, in order."""
-        return [replace(self, number=number).path for number in range(1, self.count + 1)]
 
 
 class ModelFiles:

@@ -22,7 +22,7 @@ from protocol.errors import ConfigError, ProtocolError
 from protocol.messages import MAX_ROWS, Message
 from protocol.step_frames import Frame
 
-__all__ = ["Bound", "Dialled", "check_endpoint", "longest_work_frame", "wait"]
+__all__ = ["Bound", "Dialled", "Publisher", "Subscriber", "check_endpoint", "longest_work_frame", "wait"]
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,8 @@ SEND_QUEUE = 1000
 """Messages that may wait to be sent, per peer."""
 RECEIVE_QUEUE = 100
 """Messages that may wait to be read, per peer."""
+PUBLISH_QUEUE = 4
+"""Messages that may wait for one subscriber: what it has not read by then is old."""
 MAX_SKIPPED = 100
 """Malformed messages in a row after which `receive` returns, so that a flood of them cannot hold up a loop."""
 SMALL_FRAME_BYTES = 1 << 20
@@ -43,13 +45,18 @@ _UNDELIVERABLE = (zmq.EAGAIN, zmq.EHOSTUNREACH)
 _EVENTS, _MORE = int(zmq.EVENTS), int(zmq.RCVMORE)
 _READABLE = int(zmq.POLLIN)
 _NOW = int(zmq.NOBLOCK)
+_REFUSE_IF_FULL = int(zmq.XPUB_NODROP)
+_ALL, _NOTHING = b"\x01", b"\x00"
+"""What a subscriber to everything says when it comes, and libzmq when the last one has gone."""
 _NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
 class _Socket:
     """What both ends have in common."""
 
-    def __init__(self, kind: int, endpoint: str, *, max_frame_bytes: int, copied_frames: int) -> None:
+    def __init__(
+        self, kind: int, endpoint: str, *, max_frame_bytes: int, copied_frames: int, queue: int | None = None
+    ) -> None:
         self.dropped = 0
         """Malformed messages so far."""
         self._max_frame_bytes = max_frame_bytes
@@ -59,8 +66,8 @@ class _Socket:
         self._socket: zmq.Socket[bytes] = self._context.socket(kind)
         options = {
             zmq.LINGER: 0,
-            zmq.SNDHWM: SEND_QUEUE,
-            zmq.RCVHWM: RECEIVE_QUEUE,
+            zmq.SNDHWM: queue or SEND_QUEUE,
+            zmq.RCVHWM: queue or RECEIVE_QUEUE,
             zmq.MAXMSGSIZE: max_frame_bytes,
             zmq.RECONNECT_IVL: RECONNECT_MS,
             zmq.RECONNECT_IVL_MAX: RECONNECT_MOST_MS,
@@ -136,6 +143,35 @@ class _Socket:
                 frames.append(frame.buffer)
         return frames
 
+    def _bind(self, endpoint: str) -> str:
+        """Listen; where, ports resolved."""
+        try:
+            self._socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise ConfigError(f"cannot listen at {endpoint}: {_reason(error)}") from None
+        return self._socket.get_string(zmq.LAST_ENDPOINT)
+
+    def _connect(self, endpoint: str) -> None:
+        try:
+            self._socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise ConfigError(f"cannot dial {endpoint}: {_reason(error)}") from None
+
+    def _receive_message(self, timeout_s: float) -> Message | None:
+        """The next well-formed message of a socket with one peer, or None if there is none in time."""
+        deadline = time.monotonic() + timeout_s
+        for _ in range(MAX_SKIPPED):
+            frames = self._receive(deadline)
+            if frames is None:
+                break
+            try:
+                return decode(frames)
+            except ProtocolError as error:
+                self._drop(error)
+        return None
+
     def _drop(self, error: ProtocolError, peer: bytes = b"") -> None:
         self.dropped += 1
         log.debug("dropped a message%s: %s", f" of peer {peer.hex()}" if peer else "", error)
@@ -152,12 +188,7 @@ class Bound(_Socket):
         endpoint = check_endpoint(endpoint)
         # Copied are the peer, and the frame with all that is small.
         super().__init__(zmq.ROUTER, endpoint, max_frame_bytes=max_frame_bytes, copied_frames=2)
-        try:
-            self._socket.bind(endpoint)
-        except zmq.ZMQError as error:
-            self.close()
-            raise ConfigError(f"cannot listen at {endpoint}: {_reason(error)}") from None
-        self.endpoint = self._socket.get_string(zmq.LAST_ENDPOINT)
+        self.endpoint = self._bind(endpoint)
         """Where it listens, ports resolved."""
 
     def send(self, peer: bytes, message: Message) -> bool:
@@ -190,11 +221,7 @@ class Dialled(_Socket):
         endpoint = check_endpoint(endpoint, dial=True)
         # Copied is the frame with all that is small.
         super().__init__(zmq.DEALER, endpoint, max_frame_bytes=max_frame_bytes, copied_frames=1)
-        try:
-            self._socket.connect(endpoint)
-        except zmq.ZMQError as error:
-            self.close()
-            raise ConfigError(f"cannot dial {endpoint}: {_reason(error)}") from None
+        self._connect(endpoint)
 
     def send(self, message: Message) -> bool:
         """Queue a message; False if the queue is full. Large arrays must not change afterwards.
@@ -205,16 +232,64 @@ class Dialled(_Socket):
 
     def receive(self, timeout_s: float = 0) -> Message | None:
         """The next well-formed message, or None if there is none in time."""
-        deadline = time.monotonic() + timeout_s
+        return self._receive_message(timeout_s)
+
+
+class Publisher(_Socket):
+    """A listening socket that tells something to whoever subscribes. Nobody is waited for: who is slow misses some."""
+
+    def __init__(self, endpoint: str) -> None:
+        """Listen. ConfigError if the endpoint is not on this machine or cannot be had."""
+        endpoint = check_endpoint(endpoint)
+        super().__init__(zmq.XPUB, endpoint, max_frame_bytes=SMALL_FRAME_BYTES, copied_frames=1, queue=PUBLISH_QUEUE)
+        self.refused = 0
+        """Messages that somebody missed, because the earlier ones waited for it still."""
+        self._wanted = False
+        self._socket.setsockopt(_REFUSE_IF_FULL, 1)
+        self.endpoint = self._bind(endpoint)
+        """Where it listens, ports resolved."""
+
+    def wanted(self) -> bool:
+        """Whether anybody subscribes, as far as libzmq has heard. Takes in what subscribers said; never waits."""
+        self._check_thread()
         for _ in range(MAX_SKIPPED):
-            frames = self._receive(deadline)
-            if frames is None:
+            if not self._is_readable():
                 break
-            try:
-                return decode(frames)
-            except ProtocolError as error:
-                self._drop(error)
-        return None
+            said, more = self._socket.recv(_NOW), self._more()
+            if more or said not in (_ALL, _NOTHING):
+                self._drop(ProtocolError("nothing but subscriptions is expected here"))
+            else:
+                self._wanted = said == _ALL
+        return self._wanted
+
+    def send(self, message: Message) -> bool:
+        """Queue a message for all; False if one or more of them miss it. Large arrays must not change afterwards.
+
+        ProtocolError if it is no message that can be sent here.
+        """
+        frames = self._encode(message)
+        if self._send(frames):
+            return True
+        self.refused += 1
+        self._socket.setsockopt(_REFUSE_IF_FULL, 0)  # those with room get it
+        self._send(frames)
+        self._socket.setsockopt(_REFUSE_IF_FULL, 1)
+        return False
+
+
+class Subscriber(_Socket):
+    """A socket that hears what one publisher tells everybody; it need not be there yet, and may come again."""
+
+    def __init__(self, endpoint: str) -> None:
+        """Dial. ConfigError if the endpoint is not on this machine."""
+        endpoint = check_endpoint(endpoint, dial=True)
+        super().__init__(zmq.SUB, endpoint, max_frame_bytes=SMALL_FRAME_BYTES, copied_frames=1, queue=PUBLISH_QUEUE)
+        self._socket.setsockopt(zmq.SUBSCRIBE, b"")
+        self._connect(endpoint)
+
+    def receive(self, timeout_s: float = 0) -> Message | None:
+        """The next well-formed message, or None if there is none in time."""
+        return self._receive_message(timeout_s)
 
 
 def longest_work_frame(width: int) -> int:

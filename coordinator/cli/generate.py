@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,11 @@ import click
 
 from coordinator.cli.device_options import DEVICE, VRAM_GIB, settled
 from coordinator.cli.ids import parse_ids
+from coordinator.cli.lookahead_option import LOOKAHEAD_OPTION
 from coordinator.cli.numbers import Whole
 from coordinator.cli.paths import CONFIG, MODEL, MODEL_HELP
 from coordinator.cli.prompt_files import read_prompt_file
-from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, default_threads
+from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, LookaheadConfig, default_threads
 from coordinator.drafts import MAX_DRAFTS
 from coordinator.interrupts import Interrupts
 from coordinator.launch_plan import kept_private, private_cluster
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from coordinator.question import Question
 
 
-DECIDED_BY_FILE = ("model", "workers", "threads", "kv", "chunk", "device", "vram_gib")
+DECIDED_BY_FILE = ("model", "workers", "threads", "kv", "chunk", "device", "vram_gib", "lookahead")
 
 
 @click.command("generate")
@@ -43,6 +44,7 @@ DECIDED_BY_FILE = ("model", "workers", "threads", "kv", "chunk", "device", "vram
 @click.option("--chunk", type=Whole(1, 512), help="Prompt rows read in one step.")
 @DEVICE
 @VRAM_GIB
+@LOOKAHEAD_OPTION
 @click.option(
     "--max-tokens", type=Whole(1, MAX_TOKENS), default=128, show_default=True, help="Generate at most so many."
 )
@@ -95,7 +97,7 @@ def _cluster(options: dict[str, Any], interrupts: Interrupts) -> tuple[ClusterCo
             device=device,
             vram_gib=vram_gib,
         )
-        return config, False
+        return replace(config, lookahead=LookaheadConfig(enabled=options["lookahead"] or "auto")), False
     decided = [name for name in DECIDED_BY_FILE if options[name] is not None]
     if decided:
         raise ConfigError(f"--{decided[0].replace('_', '-')} and --config exclude each other: the file decides that")

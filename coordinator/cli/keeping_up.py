@@ -28,6 +28,7 @@ def keep_up(config: ClusterConfig, interrupts: Interrupts) -> None:
     view: ClusterView = LiveView(config) if sys.stdout.isatty() else PlainView(config)
     try:
         with launched(config, interrupts, lambda name, line: said.put(f"{name}: {_unstamped(line)}")) as launcher, view:
+            view.tell(str(launcher.plan.lookahead))
             _supervise(launcher, view, said)
     except Interrupted as interrupted:
         view.tell(f"stopped by {interrupted}")

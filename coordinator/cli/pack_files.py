@@ -23,7 +23,7 @@ from coordinator.wording import counted, size
 from protocol.model import Model
 from protocol.pack import PACK_ENDING, Share
 from protocol.pack_plan import PackPlan
-from protocol.shards import ShardName
+from protocol.shard_name import ShardName
 from protocol.stock import Stock
 
 SAY_EVERY_S = 10.0

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from coordinator.cli.lookahead_option import LOOKAHEAD_OPTION
 from coordinator.cli.paths import CONFIG
 from coordinator.cluster_file import read_config
+from coordinator.halves import When
 from coordinator.interrupts import Interrupts
 
 
 @click.command("up")
 @click.argument("config", type=CONFIG)
+@LOOKAHEAD_OPTION
 @click.option("--dry-run", is_flag=True, help="Check it all, print the processes that would be started, and stop.")
 @click.pass_obj
-def command(interrupts: Interrupts, /, config: Path, dry_run: bool) -> None:
+def command(interrupts: Interrupts, /, config: Path, lookahead: When | None, dry_run: bool) -> None:
     """Start the cluster that CONFIG describes, show its state, restart what ends; Ctrl-C stops it all."""
     cluster = read_config(config)
+    if lookahead is not None:
+        cluster = replace(cluster, lookahead=replace(cluster.lookahead, enabled=lookahead))
     with interrupts.held():
         from coordinator.cli.dry_run import show_plan
         from coordinator.cli.keeping_up import keep_up

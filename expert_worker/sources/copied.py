@@ -14,7 +14,7 @@ from expert_worker.copy_plan import CopyPlan
 from expert_worker.expert_table import ExpertTable
 from expert_worker.file_reader import FileReader
 from expert_worker.sources.mapped import MappedSource
-from expert_worker.sources.source import Counters, Experts, distinct
+from expert_worker.sources.source import Counters, Displaced, Experts, distinct
 from protocol.messages import I32, U8
 
 log = logging.getLogger(__name__)
@@ -84,15 +84,14 @@ class CopiedSource:
             yield
         yield from self._rest.prepare(layer, experts[self._table.placed[layer, experts] == 0])
 
-    def fetch(self, layer: int, experts: I32) -> None:
+    def fetch(self, layer: int, experts: I32) -> tuple[I32, U8] | None:
         """Have what is not copied brought in, all of it at once."""
         wanted = distinct(experts)
         self._table.lease(layer, wanted.tolist())
         copied = self._table.placed[layer, wanted].astype(np.bool_)
         hits = int(np.count_nonzero(copied))
         self.counters.copy_hits += hits
-        if hits < len(wanted):
-            self._rest.fetch(layer, wanted[~copied])
+        return self._rest.fetch(layer, wanted[~copied]) if hits < len(wanted) else None
 
     def release(self) -> None:
         """The kernels have done."""
@@ -101,6 +100,15 @@ class CopiedSource:
     def from_files(self, layer: int, experts: I32) -> bool:
         """Copies were checked when they were made."""
         return not self._table.placed[layer, experts].all()
+
+    def missing(self, layer: int, experts: I32) -> U8:
+        """Of what is not copied, those of whose pages some are not in memory."""
+        found, far = np.zeros(len(experts), np.uint8), self._table.placed[layer, experts] == 0
+        found[far] = self._rest.missing(layer, experts[far])
+        return found
+
+    def displacing(self, told: Displaced) -> None:
+        """Hints displace no copy."""
 
     def warm(self, layer: int, experts: Experts) -> None:
         """Have the pages of what is not copied read."""

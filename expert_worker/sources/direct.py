@@ -12,7 +12,7 @@ from expert_worker.copies import Copies, Key, allocate, bytes_for
 from expert_worker.expert_table import ExpertTable
 from expert_worker.file_reader import FileReader, Outcome
 from expert_worker.sources.mapped import MappedSource
-from expert_worker.sources.source import Counters, Experts, distinct
+from expert_worker.sources.source import Counters, Displaced, Experts, distinct
 from protocol.messages import I32, U8
 
 WAIT_S = 60.0
@@ -37,7 +37,7 @@ class DirectSource:
         self._settled = threading.Condition()
         self._used: dict[Key, None] = {}  # least recently used first
         self._reading: set[Key] = set()
-        self._hinted: set[Key] = set()
+        self._displaced: Displaced = lambda layer, expert, by_layer: None
         self._bytes = 0  # of all slots, those being filled among them
 
     def make_room(self, wanted: U8, rank: I32 | None) -> None:
@@ -47,15 +47,17 @@ class DirectSource:
         """Nothing: see `make_room`."""
         return iter(())
 
-    def fetch(self, layer: int, experts: I32) -> None:
+    def fetch(self, layer: int, experts: I32) -> tuple[I32, U8] | None:
         """Read what no slot has, all of it at once."""
-        wanted = distinct(experts).tolist()
+        each = distinct(experts)
+        wanted = each.tolist()
         self._table.lease(layer, wanted)
         began = time.perf_counter()
         with self._settled:
             coming = [expert for expert in wanted if (layer, expert) in self._reading]
             absent = [expert for expert in wanted if (layer, expert) not in self._copies and expert not in coming]
             claimed = self._claim(layer, absent)
+        missing = np.isin(each, absent + coming).astype(np.uint8)
         if claimed:
             outcome = self._fill(0, layer, claimed)
             self.counters.file_reads += len(claimed)
@@ -65,6 +67,7 @@ class DirectSource:
         if claimed or coming:
             self.counters.file_read_us += int((time.perf_counter() - began) * 1e6)
         self._note_use(layer, wanted, len(claimed))
+        return each, missing
 
     def release(self) -> None:
         """The kernels have done."""
@@ -74,16 +77,23 @@ class DirectSource:
         """Slots were checked when they were filled."""
         return not self._table.placed[layer, experts].all()
 
+    def missing(self, layer: int, experts: I32) -> U8:
+        """Those that have no slot, not even one that is being filled."""
+        found = [(layer, e) not in self._copies and (layer, e) not in self._reading for e in experts.tolist()]
+        return np.array(found, np.uint8)
+
+    def displacing(self, told: Displaced) -> None:
+        """See `Source`."""
+        self._displaced = told
+
     def warm(self, layer: int, experts: Experts) -> None:
         """Read into slots what has none; returns when that is done."""
         with self._settled:
             absent = [e for e in experts.tolist() if (layer, e) not in self._copies and (layer, e) not in self._reading]
             most = self._budget // WARM_SHARE // max(1, bytes_for(self._table.sizes(layer)))
-            claimed = self._claim(layer, absent[:most])
+            claimed = self._claim(layer, absent[:most], self._displaced)
         if claimed:
-            self._hinted.update((layer, expert) for expert in claimed)
             self._fill(1, layer, claimed)
-            self.counters.warmed += len(claimed)
 
     def shed(self, count: int) -> int:
         """Have fewer slots from now on, and give up those used least recently."""
@@ -104,24 +114,26 @@ class DirectSource:
         for reader in self._readers:
             reader.close()
 
-    def _claim(self, layer: int, experts: list[int]) -> dict[int, U8]:
+    def _claim(self, layer: int, experts: list[int], told: Displaced | None = None) -> dict[int, U8]:
         """Slots for as many of these as can be had; nobody else will read them. Called with the lock held."""
         claimed: dict[int, U8] = {}
         for expert in experts:
-            slot = self._slot(layer)
+            slot = self._slot(layer, told)
             if slot is None:
                 break
             claimed[expert] = slot
             self._reading.add((layer, expert))
         return claimed
 
-    def _slot(self, layer: int) -> U8 | None:
+    def _slot(self, layer: int, told: Displaced | None) -> U8 | None:
         """A new one while the budget lasts, then that of whoever was used least recently and is not leased."""
         size = bytes_for(self._table.sizes(layer))
         for key in tuple(self._used):
             if self._bytes + size <= self._budget:
                 break
             victim = self._give_up(key)
+            if victim is not None and told is not None:
+                told(*key, layer)
             if victim is not None and victim.nbytes == size:
                 self._bytes += size
                 return victim
@@ -135,7 +147,6 @@ class DirectSource:
         if copy is None:
             return None
         del self._used[key]
-        self._hinted.discard(key)
         self._bytes -= copy.memory.nbytes
         return copy.memory
 
@@ -165,9 +176,6 @@ class DirectSource:
             for expert in there:
                 self._used.pop((layer, expert), None)
                 self._used[layer, expert] = None
-                if (layer, expert) in self._hinted:
-                    self._hinted.discard((layer, expert))
-                    self.counters.warm_hits += 1
         self.counters.copy_hits += len(there) - read
         self.counters.copied_experts, self.counters.copied_bytes = len(self._used), self._bytes
         if len(there) < len(wanted):

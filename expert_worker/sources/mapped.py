@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 import native
 from expert_worker.expert_table import ExpertTable, Ranges
-from expert_worker.sources.source import Counters, Experts, distinct
+from expert_worker.sources.source import Counters, Displaced, Experts, distinct
 from protocol.messages import I32, U8
 
 PIECE = 4
@@ -41,33 +42,42 @@ class MappedSource:
     def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
         """Ask for what is not in memory of these."""
         for start in range(0, len(experts), PIECE):
-            self._ask(self._table.ranges(layer, experts[start : start + PIECE]))
+            self.warm(layer, experts[start : start + PIECE])
             yield
 
-    def fetch(self, layer: int, experts: I32) -> None:
+    def fetch(self, layer: int, experts: I32) -> tuple[I32, U8] | None:
         """Wait for all missing pages together, instead of one after the other in the kernels."""
         faults = _major_faults()
         if faults != self._faults:
             self._alert, self._faults = ALERT_CALLS, faults
         elif self._alert == 0:
-            return
+            return None
         self._alert -= 1
-        self.bring(layer, distinct(experts))
+        wanted = distinct(experts)
+        return wanted, self.bring(layer, wanted)
 
-    def bring(self, layer: int, experts: I32) -> None:
-        """What `fetch` does, whether pages have been missing or not."""
-        ranges = self._table.ranges(layer, experts)
-        missing = ~native.resident(ranges.descriptor, ranges.offset, ranges.length).astype(np.bool_)
-        absent = int(missing.reshape(-1, 3).any(axis=1).sum())
+    def bring(self, layer: int, experts: I32) -> U8:
+        """What `fetch` does, whether pages have been missing or not; (n,): 1 for those that had to be brought."""
+        ranges, missing = self._absent(layer, experts)
+        far = _any_role(missing)
+        absent = int(far.sum())
         self.counters.cache_hits += len(experts) - absent
         if not absent:
-            return
+            return far
         began, lost = time.perf_counter(), ranges.some(missing)
         native.populate(lost.address, lost.length, THREADS)
         self.counters.file_reads += absent
         self.counters.file_read_bytes += int(lost.length.sum())
         self.counters.file_read_us += int((time.perf_counter() - began) * 1e6)
         self._alert, self._faults = ALERT_CALLS, _major_faults()
+        return far
+
+    def missing(self, layer: int, experts: I32) -> U8:
+        """Those of whose pages some are not in memory."""
+        return _any_role(self._absent(layer, experts)[1])
+
+    def displacing(self, told: Displaced) -> None:
+        """The kernel displaces, and tells nobody."""
 
     def release(self) -> None:
         """Nothing: pages need not stay."""
@@ -78,7 +88,10 @@ class MappedSource:
 
     def warm(self, layer: int, experts: Experts) -> None:
         """Have the missing pages read, and do not wait."""
-        self.counters.warmed += self._ask(self._table.ranges(layer, experts))
+        ranges, missing = self._absent(layer, experts)
+        lost = ranges.some(missing)
+        if len(lost.length):
+            native.will_need(lost.address, lost.length)
 
     def shed(self, count: int) -> int:
         """Nothing: the kernel takes pages by itself."""
@@ -87,13 +100,16 @@ class MappedSource:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _ask(self, ranges: Ranges) -> int:
-        """Have the missing pages of these read; of how many experts that were some."""
-        missing = ~native.resident(ranges.descriptor, ranges.offset, ranges.length).astype(np.bool_)
-        lost = ranges.some(missing)
-        if len(lost.length):
-            native.will_need(lost.address, lost.length)
-        return int(missing.reshape(-1, 3).any(axis=1).sum())
+    def _absent(self, layer: int, experts: Experts) -> tuple[Ranges, NDArray[np.bool_]]:
+        """The ranges of these, and which of them memory has not wholly."""
+        ranges = self._table.ranges(layer, experts)
+        return ranges, native.resident(ranges.descriptor, ranges.offset, ranges.length) == 0
+
+
+def _any_role(missing: NDArray[np.bool_]) -> U8:
+    """(n,): 1 for experts of which a range, (3 n,), is missing."""
+    found: U8 = np.logical_or.reduce(missing.reshape(-1, 3), axis=1).astype(np.uint8)
+    return found
 
 
 def _major_faults() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from protocol.messages import I32, U8
 
 Experts = NDArray[np.integer[Any]]
+Displaced = Callable[[int, int, int], None]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,10 +40,6 @@ class Counters:
     """Of these, what the kernel may not take."""
     shed_bytes: int = 0
     """Copies given up because memory was short."""
-    warmed: int = 0
-    """Experts asked for because a hint named them."""
-    warm_hits: int = 0
-    """Of these, the ones that were there when they were needed."""
 
     def as_dict(self) -> dict[str, int]:
         """By name."""
@@ -68,10 +65,11 @@ class Source(Protocol):
     def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
         """Make these ready; each item taken does a piece that lasts a moment. ExpertError if that cannot be."""
 
-    def fetch(self, layer: int, experts: I32) -> None:
+    def fetch(self, layer: int, experts: I32) -> tuple[I32, U8] | None:
         """The kernels are about to compute these, ascending, some more than once: bring them all, at once.
 
-        They stay where they are until `release`.
+        They stay where they are until `release`. Returns each of them once, and 1 for those that had to be brought;
+        None where nobody looked.
         """
 
     def release(self) -> None:
@@ -79,6 +77,12 @@ class Source(Protocol):
 
     def from_files(self, layer: int, experts: I32) -> bool:
         """Whether any of these was computed from the files' mapping, and so is worth nothing if these have changed."""
+
+    def missing(self, layer: int, experts: I32) -> U8:
+        """(n,): 1 for those that `fetch` would have to bring, but for those that are on their way."""
+
+    def displacing(self, told: Displaced) -> None:
+        """Call `told(layer, expert, by_layer)` for whatever makes room for a hint."""
 
     def warm(self, layer: int, experts: Experts) -> None:
         """These may be needed soon: begin to bring them, if that keeps nobody waiting."""

@@ -31,6 +31,10 @@ LEAVE_S = 10.0
 """How long the compute loop may take to finish what it has in hand once it is to leave."""
 
 
+def ignore_desk(desk: Desk) -> None:
+    """Nobody but the compute loop wants to know."""
+
+
 class Control:
     """The control thread of one holder."""
 
@@ -43,14 +47,19 @@ class Control:
         bank: Experts,
         orders: Orders,
         progress: Progress,
+        joined: Callable[[Desk], None] = ignore_desk,
     ) -> None:
-        """`dial` opens a fresh control connection; `shape` is (layers, experts) of the model."""
+        """`dial` opens a fresh control connection; `shape` is (layers, experts) of the model.
+
+        `joined` hears of every desk, in the control thread.
+        """
         self._membership = membership
         self._dial = dial
         self._shape = shape
         self._bank = bank
         self._orders = orders
         self._progress = progress
+        self._joined = joined
         self._line: Connection | None = None
         self._malformed = 0
         self._preparation: Iterator[Message | None] = iter(())
@@ -122,6 +131,7 @@ class Control:
                     self._preparation = prepare(instruction.assign, self._shape, self._bank, instruction.holdings)
                 case Desk():
                     self._orders.give(instruction)
+                    self._joined(instruction)
                 case Leave():
                     self._give_leave(instruction)
 

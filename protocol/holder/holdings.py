@@ -23,6 +23,11 @@ class Holdings:
         kept = {version: held for version, held in self._sets.items() if version == assign.in_force}
         self._sets = {**kept, assign.placement: assign.held}
 
+    def any_holds(self, layer: int) -> U8:
+        """(experts,): 1 for those of a layer that one version or another has held; empty while there is none."""
+        held = [one[layer] for one in self._sets.values() if layer < len(one)]
+        return np.bitwise_or.reduce(held) if held else np.empty(0, np.uint8)
+
     def get(self, placement: int) -> U8 | None:
         """(layers, experts): 1 where this version has the expert held. None if the version is unknown."""
         return self._sets.get(placement)

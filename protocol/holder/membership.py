@@ -140,4 +140,10 @@ class Membership:
         if welcome.session != self._session:  # placements are numbered by session
             self._holdings = Holdings()
         self._session, self._welcome = welcome.session, welcome
-        return Desk(session=welcome.session, token=welcome.token, work=welcome.work, holdings=self._holdings)
+        return Desk(
+            session=welcome.session,
+            token=welcome.token,
+            work=welcome.work,
+            holdings=self._holdings,
+            inputs=welcome.inputs,
+        )

@@ -17,14 +17,15 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 
 import native
 from protocol.codec import MAX_FRAME_BYTES
 from protocol.errors import ExpertmeshError
-from protocol.holder.control import Control, Experts
+from protocol.holder.control import Control, Experts, ignore_desk
 from protocol.holder.membership import Membership
-from protocol.holder.serve import Leave, Orders, Progress, compute
+from protocol.holder.serve import Desk, Leave, Orders, Progress, compute
 from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello
 from protocol.model import Model
 from protocol.startup import loaded
@@ -43,6 +44,10 @@ class Holder:
     threads: int
     room: int
     pages: str
+    joined: Callable[[Desk], None] = ignore_desk
+    """Hears of every desk that the compute loop is given, in the control thread."""
+    loop: Callable[[Orders, Progress], Leave] | None = None
+    """What the process does instead of computing experts, if it does."""
 
 
 Opening = Callable[[Model], AbstractContextManager[Holder]]
@@ -95,17 +100,23 @@ def _hold(options: argparse.Namespace, opening: Opening) -> Leave:
             bank=holder.experts,
             orders=orders,
             progress=progress,
+            joined=holder.joined,
         )
         loaded()
         log.info("dialling %s as %s", endpoint, options.name)
         control.start()
         in_order = False
         try:
-            leave = compute(orders, _dial_work, holder.experts, progress)
+            loop = holder.loop or partial(_compute, holder.experts)
+            leave = loop(orders, progress)
             in_order = True
         finally:
             control.finish(farewell=in_order)
     return leave
+
+
+def _compute(experts: Experts, orders: Orders, progress: Progress) -> Leave:
+    return compute(orders, _dial_work, experts, progress)
 
 
 def _dial_work(endpoint: str) -> Dialled:

@@ -32,6 +32,8 @@ class Desk:
     work: str
     """Endpoint of the work connection."""
     holdings: Holdings
+    inputs: str = ""
+    """Endpoint where layer inputs are published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

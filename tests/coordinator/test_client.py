@@ -72,7 +72,7 @@ class Coordinator:
 
 
 def welcome(session: str = "one") -> Welcome:
-    return Welcome(session=session, token="t", work="ipc://@work", beat_s=0.5)
+    return Welcome(session=session, token="t", work="ipc://@work", inputs="ipc://@inputs", beat_s=0.5)
 
 
 def token(request: str, index: int) -> Token:

@@ -13,6 +13,7 @@ from protocol.fields import MAX_ITEMS, MAX_TEXT_BYTES, TABLES
 from protocol.messages import (
     ALL_EXPERTS,
     F32,
+    LOOKAHEAD_ROWS,
     MAX_BEAT_S,
     MAX_ENTRIES_PER_ROW,
     MAX_ROWS,
@@ -29,6 +30,7 @@ from protocol.messages import (
     Cancel,
     Finished,
     Hello,
+    LayerInput,
     Message,
     OpenWork,
     Prefilled,
@@ -42,6 +44,7 @@ from protocol.messages import (
     Submit,
     Sums,
     Token,
+    Warm,
     Welcome,
     WorkFailed,
 )
@@ -69,7 +72,7 @@ def hello(**changes: Any) -> Hello:
 
 def welcome(**changes: Any) -> Welcome:
     """The answer to `hello`."""
-    made = Welcome(session="s1", token="t1", work="ipc://@work", beat_s=0.5)
+    made = Welcome(session="s1", token="t1", work="ipc://@work", inputs="ipc://@inputs", beat_s=0.5)
     return replace(made, **changes)
 
 
@@ -114,6 +117,19 @@ def sums(rows: int = 2, width: int = 64, **changes: Any) -> Sums:
         busy_us=100,
         wait_us=10,
     )
+    return replace(made, **changes)
+
+
+def layer_input(rows: int = 2, width: int = 64, **changes: Any) -> LayerInput:
+    """Quantised activations; with `**plain(values)` they are fp32."""
+    taken = run_experts(rows=rows, width=width)
+    made = LayerInput(session="s1", step=3, layer=1, codes=taken.codes, scales=taken.scales, values=taken.values)
+    return replace(made, **changes)
+
+
+def warm(*experts: int, **changes: Any) -> Warm:
+    """A hint for layer 2."""
+    made = Warm(session="s1", step=3, layer=2, experts=np.array(experts, np.int32))
     return replace(made, **changes)
 
 
@@ -179,6 +195,10 @@ def examples() -> list[Message]:
         sums(rows=40, width=2048),
         sums(sum48=np.empty((0, 64, 6), np.uint8), sum64=np.full((2, 64), -(2**62), np.int64)),
         WorkFailed(session="s1", step=3, layer=1, attempt=0, expert=-1, reason="x"),
+        layer_input(),
+        layer_input(**plain(np.ones((8, 4096), np.float32))),
+        warm(0, 2, 5),
+        warm(),
         submit(),
         Cancel(request="r1"),
         Prefilled(request="r1", done=1, total=3),
@@ -210,6 +230,9 @@ def largest(frame_bytes: int) -> list[Message]:
         | {"codes": np.empty((0, 0), np.int8), "scales": none},
         Sums: {"sum_row": row, "sum48": np.empty((0, 0, 6), np.uint8)}
         | {"sum64": np.full((MAX_ROWS, frame_bytes // 8 // MAX_ROWS), most)},
+        LayerInput: {"values": np.ones((LOOKAHEAD_ROWS, frame_bytes // 4 // LOOKAHEAD_ROWS), np.float32)}
+        | {"codes": np.empty((0, 0), np.int8), "scales": none},
+        Warm: {"experts": np.arange(frame_bytes // 4, dtype=np.int32)},
         Submit: {"prompt_ids": np.full(frame_bytes // 4, 2**31 - 1, np.int32)},
         Assign: {"held": np.ones((1024, frame_bytes // 1024), np.uint8)},
         Hello: {"able": np.ones((1024, frame_bytes // 1024), np.uint8)},
@@ -296,15 +319,31 @@ def _sums(draw: st.DrawFn) -> Sums:
     return made
 
 
+@st.composite
+def _layer_input(draw: st.DrawFn) -> LayerInput:
+    rows, width = draw(st.integers(1, LOOKAHEAD_ROWS)), 32 * draw(st.integers(1, 4))
+    made = layer_input(rows, width, session=draw(TEXTS), step=draw(st.integers(0, 2**62)))
+    if draw(st.booleans()):
+        return replace(made, **plain(draw(_arrays(np.dtype("<f4"), (rows, width)))))
+    return made
+
+
 def _any_message(cls: type[Any]) -> st.SearchStrategy[Message]:
     special: dict[type[Any], st.SearchStrategy[Any]] = {
         RunExperts: _run_experts(),
         Sums: _sums(),
+        LayerInput: _layer_input(),
+        Warm: st.builds(
+            lambda experts, **others: warm(*sorted(experts), **others),
+            st.sets(st.integers(0, 2**31 - 1), max_size=9),
+            session=TEXTS,
+            step=st.integers(0, 2**62),
+        ),
         Assign: st.builds(
             lambda size: Assign(placement=2, in_force=1, held=np.eye(size, dtype=np.uint8)), st.integers(0, 9)
         ),
         AssignProgress: st.builds(lambda done: AssignProgress(placement=1, done=done, total=9), st.integers(0, 9)),
-        Welcome: st.builds(welcome, session=TEXTS, work=TEXTS, beat_s=st.floats(MIN_BEAT_S, MAX_BEAT_S)),
+        Welcome: st.builds(welcome, session=TEXTS, work=TEXTS, inputs=TEXTS, beat_s=st.floats(MIN_BEAT_S, MAX_BEAT_S)),
         Hello: st.builds(
             lambda size, **others: hello(able=np.eye(size, dtype=np.uint8), **others),
             st.integers(0, 9),

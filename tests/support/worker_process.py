@@ -93,6 +93,7 @@ class ScriptedCoordinator:
             "session": self.session,
             "token": "t1",
             "work": self.work.endpoint,
+            "inputs": "ipc://@inputs",
             "beat_s": 0.05,
         } | changes
         self.say(Welcome(**terms))

@@ -73,13 +73,13 @@ def test_slots_keep_what_was_used_last(model: Path) -> None:
         assert bank.counts()["file_reads"] == after["file_reads"] + 1
 
 
-def test_a_hint_that_comes_true_is_a_warm_hit(model: Path) -> None:
+def test_what_a_hint_has_brought_need_not_be_read(model: Path) -> None:
     with open_bank(model, source=SOURCES["many slots"]) as bank:
         make_ready(bank)
-        bank.source.warm(1, np.array([2, 3], np.int32))
+        bank.warm(1, np.array([2, 3], np.int32), step=7)
         sums_of(bank, 1, [2, 4])
         counts = bank.counts()
-    assert (counts["warmed"], counts["warm_hits"], counts["copy_hits"], counts["file_reads"]) == (2, 1, 1, 1)
+    assert (counts["hints_hinted"], counts["copy_hits"], counts["file_reads"]) == (2, 1, 1)
 
 
 def test_pages_that_are_not_there_are_brought_together(model: Path) -> None:

@@ -1,0 +1,45 @@
+"""Hints of the lookahead process, followed as far as this worker holds what they name."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from expert_worker.bank import ExpertBank
+from expert_worker.hint_listener import HintListener
+from protocol.geometry import Geometry
+from protocol.holder.serve import Desk
+from protocol.messages import Warm
+
+
+class Hinted:
+    """A context manager: it listens while it is open."""
+
+    def __init__(self, bank: ExpertBank, geometry: Geometry) -> None:
+        """`bank` hears of hints in the listener's thread, for experts that are held."""
+        self._bank = bank
+        self._desk: Desk | None = None
+        self._listener = HintListener(self._follow, layers=geometry.layers, experts=geometry.experts)
+
+    def joined(self, desk: Desk) -> None:
+        """A session has begun, or goes on under another membership."""
+        followed = self._desk is not None and self._desk.session == desk.session
+        self._desk = desk
+        if not followed:
+            self._bank.hints.new_session()
+            self._listener.follow(desk.session)
+
+    def __enter__(self) -> Self:
+        self._listener.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._listener.close()
+
+    def _follow(self, hint: Warm) -> None:
+        desk = self._desk
+        held = np.empty(0, np.uint8) if desk is None else desk.holdings.any_holds(hint.layer)
+        if len(held):
+            self._bank.warm(hint.layer, hint.experts[held[hint.experts] > 0], hint.step)

@@ -1,0 +1,127 @@
+"""A lookahead process: `python -P -m expert_worker.lookahead.main --connect ENDPOINT --model FILE`.
+
+One for each machine with workers that compute from files. It says Hello as a holder does, but holds nothing, and is
+assigned nothing. What it has in common with those, exit codes included, is in `protocol.holder.process`.
+"""
+
+from __future__ import annotations
+
+from protocol.startup import first_of_all, refuse
+
+try:
+    import native
+except ImportError as error:
+    refuse(error)
+
+if __name__ == "__main__":  # and only then load the rest
+    first_of_all(native.die_with_parent)
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from expert_worker.lookahead.loop import Lookahead
+from expert_worker.lookahead.predict import PREDICTORS, Oracle, Predictor
+from expert_worker.lookahead.routers import Routers
+from expert_worker.lookahead.trace import read_trace
+from protocol.endpoints import hints_endpoint
+from protocol.errors import ConfigError, ExpertError
+from protocol.holder import process
+from protocol.holder.watched_files import WatchedFiles
+from protocol.messages import U8, RunExperts, Sums
+from protocol.model import Model
+from protocol.wire import Publisher, Subscriber
+
+log = logging.getLogger(__name__)
+
+NICE = 10
+"""Whatever computes goes first on a busy core: while all are busy, nobody waits for a disk."""
+MAX_DELAY_MS = 60_000
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Look ahead until it is time to leave; returns the exit code."""
+    parser = process.parser("lookahead", "Predict experts that are needed next, and have their pages read.")
+    parser.add_argument("--predictor", choices=(*PREDICTORS, "oracle"), default=next(iter(PREDICTORS)))
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="what the oracle reads")
+    parser.add_argument("--delay-ms", type=_delay, default=0, metavar="N", help="take longer than needed, for tests")
+    options = parser.parse_args(arguments)
+    return process.run(options, lambda model: _opened(model, options))
+
+
+@contextmanager
+def _opened(model: Model, options: argparse.Namespace) -> Iterator[process.Holder]:
+    routers = Routers.of(model)
+    if len(routers.layers) < 2:
+        raise ConfigError(f"{model.files.path}: one layer with experts, so there is none to look ahead to")
+    lookahead = Lookahead(
+        subscribe=Subscriber,
+        publish=_publisher,
+        predictor=_predictor(routers, options),
+        width=model.geometry.width,
+        delay_s=options.delay_ms / 1000,
+    )
+    log.info("predictor %s", options.predictor)
+    os.nice(NICE)
+    watched = WatchedFiles(file.file for file in model.files.files)  # a file that shrinks makes bad hints, no crash
+    try:
+        yield process.Holder(
+            experts=_NoExperts(), role="lookahead", isa=native.isa(), threads=1, room=0, pages="", loop=lookahead.run
+        )
+    finally:
+        watched.close()
+
+
+def _predictor(routers: Routers, options: argparse.Namespace) -> Predictor:
+    if (options.trace is not None) != (options.predictor == "oracle"):
+        raise ConfigError("--predictor oracle and --trace FILE are of use together only")
+    if options.trace is not None:
+        return Oracle(read_trace(options.trace))
+    return PREDICTORS[options.predictor](routers)
+
+
+def _publisher(session: str) -> Publisher:
+    try:
+        return Publisher(hints_endpoint(session))
+    except ConfigError as error:
+        raise ConfigError(f"{error}: does another lookahead process of this cluster run on this machine?") from None
+
+
+def _delay(text: str) -> int:
+    delay = int(text)
+    if not 0 <= delay <= MAX_DELAY_MS:
+        raise argparse.ArgumentTypeError(f"{delay} found, 0 to {MAX_DELAY_MS} expected")
+    return delay
+
+
+class _NoExperts:
+    """What a process has that holds none: nothing is assigned to it, and nothing asked."""
+
+    source_name = "none"
+
+    def counts(self) -> dict[str, int]:
+        """Nothing is counted."""
+        return {}
+
+    def tend(self, now: float) -> None:
+        """There is nothing to look after."""
+
+    def answer(self, work: RunExperts, wait_us: int) -> Sums:
+        raise self._none(work.layer)
+
+    def make_room(self, wanted: U8, in_force: U8 | None) -> None:
+        raise self._none(0)
+
+    def prepare(self, layer: int, experts: object) -> Iterator[None]:
+        raise self._none(layer)
+
+    def _none(self, layer: int) -> ExpertError:
+        return ExpertError(layer, -1, "a lookahead process holds no experts")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
