@@ -1,11 +1,15 @@
-"""How much memory this process may still take: what the machine has, bounded by the container it runs in."""
+"""How much memory this process may still take: what the machine has, bounded by the container it runs in.
+
+It is one moment's reading, no reservation: `host_ledger.py` keeps processes from planning with the same bytes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from protocol.memory_groups import GroupError, GroupRoom, group_room, memory_groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,70 +19,49 @@ class HostMemory:
     total: int
     """Of the machine, or of the tightest limit."""
     available: int
-    """What can be taken without swapping; clean pages of files count as available."""
+    """What can be taken without swapping; clean pages of files count as available. 0 if it is not known."""
     bound_by: Path | None
     """The control group with the tightest limit; None if that is the machine itself."""
+    unknown: str = ""
+    """Why it is not known how much is available; empty if it is."""
+    machine_available: int = 0
+    """What the machine has, whatever limits there are."""
+    groups: tuple[GroupRoom, ...] = ()
+    """All groups around this process that have a limit, the innermost first."""
 
 
 def host_memory(root: Path = Path("/")) -> HostMemory:
-    """What /proc and the memory control groups (versions 1 and 2) below `root` say."""
-    stated = _numbers(root / "proc/meminfo", ":")
-    total, available = stated["MemTotal"] << 10, stated["MemAvailable"] << 10
-    found = HostMemory(total=total, available=available, bound_by=None)
-    for group in _groups(root):
-        limit = _limit(group)
-        if limit is None or limit >= total:
-            continue
-        # A limit binds as soon as less is left of it than of everything above.
-        left = max(0, limit - _unreclaimable(group))
-        if left < found.available:
-            found = HostMemory(total=limit, available=left, bound_by=group)
-    return found
-
-
-def _groups(root: Path) -> Iterator[Path]:
-    """The folders of this process's memory group and of all above it; those that are not mounted here are skipped."""
-    mounted = root / "sys/fs/cgroup"
-    with suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers and "memory" not in controllers.split(","):
-                continue
-            top = mounted / "memory" if controllers else mounted
-            inside = Path(path.lstrip("/"))
-            yield from (top / part for part in (inside, *inside.parents) if (top / part).is_dir())
-
-
-def _limit(group: Path) -> int | None:
-    """Bytes; None if there is no limit."""
-    for name in ("memory.max", "memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # "max" is no number
-            return int((group / name).read_text())
-    return None
-
-
-def _unreclaimable(group: Path) -> int:
-    """Bytes in use that are no pages of files."""
-    used = 0
-    for name in ("memory.current", "memory.usage_in_bytes"):
-        with suppress(OSError, ValueError):
-            used = int((group / name).read_text())
-            break
-    stated = _numbers(group / "memory.stat", " ")
-    kinds = (
-        ("total_inactive_file", "total_active_file")
-        if "total_inactive_file" in stated
-        else ("inactive_file", "active_file")
+    """What /proc and the memory control groups (versions 1 and 2) below `root` say. Never fails: see `unknown`."""
+    total, available = meminfo(root)
+    if total is None or available is None:
+        reason = f"{root / 'proc/meminfo'} does not state MemTotal and MemAvailable"
+        return HostMemory(total=total or 0, available=0, bound_by=None, unknown=reason)
+    try:
+        found = [group_room(group) for group in memory_groups(root)]
+    except GroupError as error:  # a limit that is not known may be any: nothing is safe to take
+        return HostMemory(total=total, available=0, bound_by=None, unknown=str(error), machine_available=available)
+    # A limit binds as soon as less is left of it than of everything else.
+    groups = tuple(room for room in found if room is not None and room.limit < total)
+    tightest = min(groups, key=lambda each: each.room, default=None)
+    binds = tightest if tightest is not None and tightest.room < available else None
+    return HostMemory(
+        total=binds.limit if binds else total,
+        available=binds.room if binds else available,
+        bound_by=binds.group if binds else None,
+        machine_available=available,
+        groups=groups,
     )
-    return max(0, used - sum(stated.get(kind, 0) for kind in kinds))
 
 
-def _numbers(path: Path, separator: str) -> dict[str, int]:
-    """The first number of each line, by what stands before it."""
-    numbers = {}
-    with suppress(OSError):
-        for line in path.read_text().splitlines():
-            name, _, rest = line.partition(separator)
-            with suppress(ValueError, IndexError):
-                numbers[name] = int(rest.split()[0])
-    return numbers
+def meminfo(root: Path = Path("/")) -> tuple[int | None, int | None]:
+    """The machine's memory in all, and what of it is available, in bytes; None for what it does not state."""
+    try:
+        text = (root / "proc/meminfo").read_text("ascii", "replace")
+    except OSError:
+        return None, None
+    kib = dict(_MEMINFO.findall(text))
+    total, available = kib.get("MemTotal"), kib.get("MemAvailable")
+    return int(total) << 10 if total else None, int(available) << 10 if available else None
+
+
+_MEMINFO = re.compile(r"^(MemTotal|MemAvailable): +(\d{1,16}) kB$", re.MULTILINE | re.ASCII)

@@ -61,7 +61,7 @@ def as_object(files: ModelFiles, found: Inspection, memory: HostMemory, gpus: Se
         "dense_bytes": found.dense_bytes,
         "expert_bytes": found.expert_bytes,
         "kv_bytes_a_position": {kind: found.position_bytes(size) for kind, size in KV_BYTES.items()},
-        "memory": {"total": memory.total, "available": memory.available},
+        "memory": {"total": memory.total, "available": memory.available, "unknown": memory.unknown},
         "gpus": [asdict(gpu) for gpu in gpus],
         "problems": list(found.problems),
     }
@@ -144,7 +144,9 @@ def _places(found: Inspection, memory: HostMemory, gpus: Sequence[Gpu]) -> Itera
     bound = f" (limit of {memory.bound_by})" if memory.bound_by else ""
     yield (
         "memory",
-        f"{size(memory.available)} available of {size(memory.total)}{bound}: {_fits(found, memory.available)}",
+        f"not known how much is available: {memory.unknown}"
+        if memory.unknown
+        else f"{size(memory.available)} available of {size(memory.total)}{bound}: {_fits(found, memory.available)}",
     )
     for number, gpu in enumerate(gpus):
         yield f"gpu {number}", f"{gpu.name}, {size(gpu.free)} free of {size(gpu.total)}: {_fits(found, gpu.free)}"

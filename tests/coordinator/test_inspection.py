@@ -136,6 +136,8 @@ def test_a_limit_and_gpus_are_told(demo_model: Path) -> None:
     assert "memory     100 MB available of 1 GB (limit of /sys/fs/cgroup/box): all of it fits (13.3 MB)" in text
     assert "gpu 0      Some GPU, 9 MB free of 10 GB: what the coordinator holds fits, and 62% of the experts" in text
     assert "gpu        none found" in page(demo_model)
+    unknown = HostMemory(total=10**9, available=0, bound_by=None, unknown="memory.max says 'x'")
+    assert "memory     not known how much is available: memory.max says 'x'" in page(demo_model, unknown)
 
 
 @pytest.mark.parametrize(
