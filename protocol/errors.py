@@ -42,3 +42,7 @@ class RoomError(ExpertmeshError):
 
 class ChangedExpertError(ExpertError):
     """The file with the expert is not what it was when it was opened."""
+
+
+class ArenaError(ExpertmeshError):
+    """A copy of the experts in shared memory cannot be had; a copy of one's own may do instead."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
 
@@ -14,10 +15,21 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 def pages_of(model: Model) -> str:
     """16 hex digits of this machine and the model's open files; empty where machines cannot be told apart."""
+    return pages_of_files(file.file.descriptor for file in model.files.files)
+
+
+def pages_of_files(descriptors: Iterable[int]) -> str:
+    """16 hex digits of this machine and these open files, in any order; empty where machines cannot be told apart."""
+    machine = boot_id()
+    if not machine:
+        return ""
+    files = sorted((stat.st_dev, stat.st_ino) for stat in map(os.fstat, descriptors))
+    return blake2b(f"{machine} {files}".encode(), digest_size=8).hexdigest()
+
+
+def boot_id() -> str:
+    """Of this machine's life; empty if the kernel does not tell."""
     try:
-        machine = BOOT_ID.read_text()
+        return BOOT_ID.read_text().strip()
     except OSError:
         return ""
-    stats = [os.fstat(file.file.descriptor) for file in model.files.files]
-    files = sorted((stat.st_dev, stat.st_ino) for stat in stats)
-    return blake2b(f"{machine.strip()} {files}".encode(), digest_size=8).hexdigest()
