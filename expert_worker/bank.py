@@ -92,7 +92,7 @@ class ExpertBank:
         self._check_files(work.layer, work.entry_expert)
         return reply
 
-    def make_room(self, wanted: U8, in_force: U8 | None) -> None:
+    def make_room(self, wanted: U8, in_force: U8 | None, rank: I32 | None) -> None:
         """Nothing: experts lie in the file, and the kernel makes room for its pages."""
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from native import cuda
 from peer_gpu.slots import ExpertSlots
 from protocol.holder.answer import Slots, assign_slots, pack
-from protocol.messages import F32, I64, MAX_ROWS, U8, RunExperts, Sums
+from protocol.messages import F32, I32, I64, MAX_ROWS, U8, RunExperts, Sums
 
 
 class SlotRunner:
@@ -25,8 +25,8 @@ class SlotRunner:
         self._singles = device.empty((MAX_ROWS, width), np.float32)
         self._sums = device.empty((MAX_ROWS, width), np.int64)
 
-    def make_room(self, wanted: U8, in_force: U8 | None) -> None:
-        """See ExpertSlots."""
+    def make_room(self, wanted: U8, in_force: U8 | None, rank: I32 | None) -> None:
+        """See ExpertSlots. All that is wanted has room, so the `rank` does not matter."""
         self._slots.make_room(wanted, in_force)
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:

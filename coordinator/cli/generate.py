@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coordinator.question import Question
 
 
-DECIDED_BY_FILE = ("model", "workers", "threads", "kv", "chunk", "device", "vram_gib")
+DECIDED_BY_FILE = ("model", "workers", "threads", "kv", "chunk", "device", "vram_gib", "profile")
 
 
 @click.command("generate")
@@ -43,6 +43,12 @@ DECIDED_BY_FILE = ("model", "workers", "threads", "kv", "chunk", "device", "vram
 @click.option("--chunk", type=Whole(1, 512), help="Prompt rows read in one step.")
 @DEVICE
 @VRAM_GIB
+@click.option(
+    "--profile",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Count in FILE which experts are used, and place them by what is counted there.",
+)
 @click.option(
     "--max-tokens", type=Whole(1, MAX_TOKENS), default=128, show_default=True, help="Generate at most so many."
 )
@@ -94,6 +100,7 @@ def _cluster(options: dict[str, Any], interrupts: Interrupts) -> tuple[ClusterCo
             chunk=options["chunk"],
             device=device,
             vram_gib=vram_gib,
+            profile=options["profile"].absolute() if options["profile"] else None,
         )
         return config, False
     decided = [name for name in DECIDED_BY_FILE if options[name] is not None]
