@@ -26,7 +26,7 @@ from coordinator.config import (
 )
 from coordinator.drafts import MAX_DRAFTS
 from coordinator.halves import When
-from coordinator.toml_reader import Read, Reader, later, model_beside, one_of, only, shown, text, whole
+from coordinator.toml_reader import Read, Reader, later, made_beside, model_beside, one_of, only, shown, text, whole
 from protocol.endpoints import check_endpoint
 from protocol.expert_sources import SOURCES
 from protocol.gib import MAX_GIB
@@ -39,7 +39,7 @@ def read_config(path: Path) -> ClusterConfig:
     sections = {"model": True, "coordinator": False, "workers": False, "peers": False, "lookahead": False}
     reader.sections(sections, refused=LATER_SECTIONS)
     model = reader.table("model", {"path": model_file}, required=("path",))
-    coordinator = reader.table("coordinator", COORDINATOR_KEYS)
+    coordinator = reader.table("coordinator", {**COORDINATOR_KEYS, "profile": made_beside(path.parent)})
     _report_memory_of_no_device(coordinator, reader)
     groups = reader.tables("workers", {**WORKER_KEYS, "model_path": model_file}, required=("name",))
     peers = reader.tables("peers", {**PEER_KEYS, "model_path": model_file}, required=("name",))

@@ -18,7 +18,7 @@ from coordinator.wording import counted
 from native import cuda
 from peer_gpu.slots import GIB, ExpertSlots, room_on, warn_if_none_fits
 from protocol.errors import ConfigError, ExpertError
-from protocol.messages import U8
+from protocol.messages import I32, U8
 from protocol.model import Model
 from protocol.stock import Stock
 
@@ -64,9 +64,18 @@ class Devices:
 
 @contextmanager
 def opened(
-    name: str, vram_gib: float | None, model: Model, pool: native.Pool, *, max_rows: int, kv: str
+    name: str,
+    vram_gib: float | None,
+    model: Model,
+    pool: native.Pool,
+    *,
+    max_rows: int,
+    kv: str,
+    rank: I32 | None = None,
 ) -> Iterator[Devices]:
     """The device `name`, with the model's dense weights, and room for `vram_gib` GiB of experts (None: what fits).
+
+    `rank` (layers, experts) is lower for what is expected to be used more, as of `placement.place`.
 
     ConfigError if there is no such device, or no room for that; ModelError as DenseModel's.
     """
@@ -75,10 +84,12 @@ def opened(
         yield Devices(name=name, dense=DenseModel(model, pool, max_rows, kv), slots=None, own=nothing)
         return
     with ExitStack() as stack:
-        yield _on_gpu(name, vram_gib, model, stack, max_rows, kv)
+        yield _on_gpu(name, vram_gib, model, stack, max_rows, kv, rank)
 
 
-def _on_gpu(name: str, vram_gib: float | None, model: Model, stack: ExitStack, max_rows: int, kv: str) -> Devices:
+def _on_gpu(
+    name: str, vram_gib: float | None, model: Model, stack: ExitStack, max_rows: int, kv: str, rank: I32 | None
+) -> Devices:
     from coordinator.dense_cuda import CudaDense  # without a GPU it is never needed
 
     try:
@@ -89,7 +100,7 @@ def _on_gpu(name: str, vram_gib: float | None, model: Model, stack: ExitStack, m
         room = room_on(device, vram_gib, model.layout, reserve=max(device.memory()[1] // 10, LEAST_RESERVE))
         if vram_gib != 0:
             warn_if_none_fits(device, room, model.layout)
-        own = own_share(Stock.of(model.layout), room)
+        own = own_share(Stock.of(model.layout), room, rank)
         slots = stack.enter_context(ExpertSlots(device, model, room, recorded=True)) if own.any() else None
     except cuda.DeviceError as error:
         raise ConfigError(str(error)) from error

@@ -18,6 +18,7 @@ import numpy as np
 import native
 from coordinator.dense_half import DenseHalf, DenseStep, Rows
 from coordinator.halves import halves_of
+from coordinator.profile_recorder import Recorder
 from coordinator.sequence import TokenSequence
 from coordinator.sums import LayerSums
 from coordinator.window import Chunk, Window, check_prompt, side_by_side
@@ -70,12 +71,16 @@ class Engine:
     A step that raises has advanced no sequence: the same chunks, or some of them, can be tried again.
     """
 
-    def __init__(self, model: Model, experts: ExpertRunner, dense: DenseHalf) -> None:
-        """`model`, of which `experts` and `dense` are the halves, stays open for as long as the engine."""
+    def __init__(self, model: Model, experts: ExpertRunner, dense: DenseHalf, recorder: Recorder | None = None) -> None:
+        """`model`, of which `experts` and `dense` are the halves, stays open for as long as the engine.
+
+        `recorder` is told which experts the rows of each step use.
+        """
         self._geometry = model.geometry
         self._layout = model.layout
         self._experts = experts
         self._dense = dense
+        self._recorder = recorder
         # Files of experts alone are watched by who computes these: workers may have copies that are whole.
         files = (model.files.tensor(tensor.name).file for tensor in dense_tensors(model.geometry))
         self._watched = WatchedFiles(dict.fromkeys(files))
@@ -119,12 +124,16 @@ class Engine:
             self._check_files()  # explains whatever went wrong better than its consequence does
             raise
         self._check_files()
+        if self._recorder is not None:
+            self._recorder.count(window.rows)
         for chunk in window.chunks:
             chunk.sequence.advance(chunk.known, self.steps - 1)
         return np.split(logits, np.cumsum([len(chunk.wanted()) for chunk in window.chunks[:-1]], dtype=np.intp))
 
     def _compute(self, window: Window, between_layers: Callable[[], None]) -> F32:
         parts = self._begin(window)
+        if self._recorder is not None:
+            self._recorder.begin()
         try:
             for layer in range(len(self._layout.layers)):
                 for part in parts:
@@ -163,6 +172,8 @@ class Engine:
         rows, ids, weights = step.route(layer, experts.quantised_input)
         part.experts_under_way = True
         self._experts.begin_layer(part.number, layer, rows, ids, weights, step.sums)
+        if self._recorder is not None:  # after others have been asked
+            self._recorder.note(layer, ids)
 
     def _finish(self, part: _Part) -> None:
         """The layer that a part has entered last is done, if it has."""

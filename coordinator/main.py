@@ -40,6 +40,7 @@ from coordinator.hello import Terms
 from coordinator.kv import KV_TYPES
 from coordinator.layer_inputs import LayerInputs
 from coordinator.members import Members
+from coordinator.profile_keeper import Keeper
 from coordinator.service import Service
 from coordinator.wording import counted
 from expert_worker.bank import ExpertBank
@@ -98,6 +99,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--chunk", type=_number(int, 1, MAX_ROWS), default=512, help="rows of one step at most")
     add("--drafts", type=_number(int, 0, MAX_DRAFTS), default=0, help="guesses of one step for a request at most")
     add("--halves", choices=get_args(When), default="auto", help="when a step is computed in two halves")
+    add("--profile", type=Path, metavar="FILE", help="count which experts are used, and place them by that")
     add("--parent", type=int, help="process that this one must not outlive")
     add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
     add("--call-floor-ms", type=_number(int, 1, 10**6), default=1000, help="no call's deadline is shorter")
@@ -126,9 +128,11 @@ def _run(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         control = stack.enter_context(Bound(options.listen))
         model = stack.enter_context(Model.open(options.model))
+        keeper = None if options.profile is None else Keeper(options.profile, model)
+        rank = None if keeper is None else keeper.rank
         pool = native.Pool(options.threads)
         devices = stack.enter_context(
-            opened(options.device, options.vram_gib, model, pool, max_rows=options.chunk, kv=options.kv)
+            opened(options.device, options.vram_gib, model, pool, max_rows=options.chunk, kv=options.kv, rank=rank)
         )
         longest = longest_work_frame(model.geometry.width)
         work = stack.enter_context(Bound(work_endpoint(options.listen), max_frame_bytes=longest))
@@ -146,6 +150,7 @@ def _run(options: argparse.Namespace) -> None:
             terms,
             Stock.of(model.layout),
             own=devices.own,
+            rank=rank,
             expected=options.workers,
             fresh_token=lambda: secrets.token_hex(16),
         )
@@ -163,7 +168,7 @@ def _run(options: argparse.Namespace) -> None:
         last_layer = model.geometry.expert_layers[-1]
         inputs = LayerInputs(publisher=publisher, session=terms.session, last_layer=last_layer)
         experts = MeshExperts(cluster, bank, model.layout, devices.slots, halves, inputs)
-        engine = Engine(model, experts, devices.dense)
+        engine = Engine(model, experts, devices.dense, None if keeper is None else keeper.recorder)
         stack.callback(engine.close)
         service = Service(
             cluster,
@@ -173,6 +178,7 @@ def _run(options: argparse.Namespace) -> None:
             threads=options.threads,
             device=devices.name,
             drafts=options.drafts,
+            keeper=keeper,
         )
         loaded()
         try:
@@ -180,6 +186,8 @@ def _run(options: argparse.Namespace) -> None:
             _serve(service, cluster, options)
         finally:
             service.end("the coordinator is stopping")
+            if keeper is not None:
+                keeper.save()
             cluster.stop(STOP_S)
             cluster.close(FLUSH_S)
 

@@ -21,7 +21,9 @@ from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, Te
 from coordinator.placement import Holder, Placement, place
 from coordinator.wording import counted
 from protocol.messages import (
+    I32,
     MAX_REASON,
+    NO_RANK,
     U8,
     Assign,
     AssignFailed,
@@ -50,15 +52,24 @@ class Members:
     """All memberships of one coordinator, the placement in force and the one being prepared."""
 
     def __init__(
-        self, terms: Terms, stock: Stock, *, expected: int, fresh_token: Callable[[], str], own: U8 | None = None
+        self,
+        terms: Terms,
+        stock: Stock,
+        *,
+        expected: int,
+        fresh_token: Callable[[], str],
+        own: U8 | None = None,
+        rank: I32 | None = None,
     ) -> None:
         """`expected` workers must have joined before the first placement is made; later it follows who is there.
 
-        `own` (layers, experts) is what the coordinator's slots hold of `stock`, now and ever.
+        `own` (layers, experts) is what the coordinator's slots hold of `stock`, now and ever; `rank` (layers, experts)
+        is lower for what is expected to be used more, as of `place`.
         """
         self.terms = terms
         self._stock = stock
         self._own = np.zeros((len(stock.slot_bytes), stock.experts), np.uint8) if own is None else own
+        self._rank = rank
         self.active = place(0, stock, self._own, ())
         """The placement that plans are made from."""
         self.target: Placement | None = None
@@ -297,7 +308,7 @@ class Members:
             return []
         latest = self.active if self.target is None else self.target
         holders = [_holder(self._members[serial]) for serial in able]
-        wanted = place(self._version + 1, self._stock, self._own, holders)
+        wanted = place(self._version + 1, self._stock, self._own, holders, self._rank)
         if wanted.is_like(latest):
             return []
         self._version += 1
@@ -307,7 +318,12 @@ class Members:
         return [
             to(
                 self._members[serial].control,
-                Assign(placement=self._version, in_force=self.active.version, held=self.target.held(serial)),
+                Assign(
+                    placement=self._version,
+                    in_force=self.active.version,
+                    held=self.target.held(serial),
+                    rank=NO_RANK if self._rank is None else self._rank,
+                ),
             )
             for serial in able
         ]

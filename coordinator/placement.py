@@ -5,8 +5,8 @@ with room for so many bytes, which are the GPUs of others, and then members that
 lie. Who has a share of the model's file is given nothing else, and what nobody can hold is left to the local bank.
 Members that compute from the same pages of memory are a team: each holds what any of them was given, for that costs
 nothing, and who of them computes an expert is decided layer by layer (`plan.py`).
-Experts go to whoever has little room by rank, the one that is expected to be used most first; until uses are counted
-the rank is the expert's number.
+Experts go to whoever has little room by rank, the one that is expected to be used most first (`profile.py`); until uses
+were counted the first expert of every layer comes first, then the second, and so on.
 """
 
 from __future__ import annotations
@@ -107,19 +107,22 @@ class Placement:
         )
 
 
-def own_share(stock: Stock, limit: int) -> U8:
-    """(layers, experts): 1 for what slots of `limit` bytes are filled with."""
+def own_share(stock: Stock, limit: int, rank: I32 | None = None) -> U8:
+    """(layers, experts): 1 for what slots of `limit` bytes are filled with. `rank`: as of `place`."""
     owner = _nobodys(stock)
-    _deal(owner, stock, [Holder(serial=DEVICE, room=limit)])
+    _deal(owner, stock, [Holder(serial=DEVICE, room=limit)], rank)
     share: U8 = (owner == DEVICE).astype(np.uint8)
     return share
 
 
-def place(version: int, stock: Stock, own: U8, holders: Sequence[Holder]) -> Placement:
-    """Everything placed: `own` (layers, experts) in the coordinator's slots, the rest with the holders."""
+def place(version: int, stock: Stock, own: U8, holders: Sequence[Holder], rank: I32 | None = None) -> Placement:
+    """Everything placed: `own` (layers, experts) in the coordinator's slots, the rest with the holders.
+
+    `rank` (layers, experts), each number once, is lower for what is expected to be used more; None: nobody knows.
+    """
     owner = _nobodys(stock)
     owner[own.astype(np.bool_)] = DEVICE
-    _deal(owner, stock, [holder for holder in holders if holder.room >= 0])
+    _deal(owner, stock, [holder for holder in holders if holder.room >= 0], rank)
     _spread(owner, stock, [holder for holder in holders if holder.room < 0])
     members = tuple(holder.serial for holder in holders)
     return Placement(version=version, members=members, owner=owner, mates=_mates(holders))
@@ -144,29 +147,43 @@ def _nobodys(stock: Stock) -> I64:
     return np.full((len(stock.slot_bytes), stock.experts), LOCAL, np.int64)
 
 
-def _deal(owner: I64, stock: Stock, holders: Sequence[Holder]) -> None:
-    """Give what is LOCAL to holders of limited room, by rank, while any has room: expert e of layer l to (e + l) % n.
+def _deal(owner: I64, stock: Stock, holders: Sequence[Holder], rank: I32 | None) -> None:
+    """Give what is LOCAL to holders of limited room, by rank, while any has room.
 
-    Or to the next one that has room for it. So every layer gets its share, and gives every holder work. Where somebody
-    has a share only, to whoever can hold it and was given the fewest of the layer, or else has the smaller share.
+    Without a rank expert e of layer l goes to (e + l) % n, or to the next one that has room for it: so every layer gets
+    its share, and gives every holder work. With one, or where somebody has a share only, to whoever can hold it and was
+    given the fewest of the layer, or else has the smaller share: so holders share what a layer uses most.
     """
-    partly = any(holder.able is not None for holder in holders)
+    if not holders:
+        return
+    evenly = rank is not None or any(holder.able is not None for holder in holders)
     given = [[0] * len(holders) for _ in stock.slot_bytes]
     room = [holder.room for holder in holders]
     smallest = min(size for size in stock.slot_bytes if size)
-    layers = np.array(stock.layers)
-    for expert, index in np.argwhere(owner[layers].T == LOCAL).tolist():  # the first of every layer, then the second
-        if max(room, default=-1) < smallest:
+    for layer, expert in _by_rank(owner, stock, rank):
+        if max(room) < smallest:
             return
-        layer = int(layers[index])
         size = stock.slot_bytes[layer]
-        turns = ((expert + layer + turn) % len(holders) for turn in range(len(holders)))
+        first = layer if rank is not None else expert + layer
+        turns = ((first + turn) % len(holders) for turn in range(len(holders)))
         able = [turn for turn in turns if room[turn] >= size and holders[turn].can_hold(layer, expert)]
         if able:
-            chosen = min(able, key=lambda turn: (given[layer][turn], holders[turn].experts)) if partly else able[0]
+            chosen = min(able, key=lambda turn: (given[layer][turn], holders[turn].experts)) if evenly else able[0]
             given[layer][chosen] += 1
             room[chosen] -= size
             owner[layer, expert] = holders[chosen].serial
+
+
+def _by_rank(owner: I64, stock: Stock, rank: I32 | None) -> list[tuple[int, int]]:
+    """What is LOCAL of the layers that have experts, as (layer, expert), in the order in which it is dealt out."""
+    layers = np.array(stock.layers)
+    if rank is None:
+        experts, index = np.nonzero(owner[layers].T == LOCAL)  # the first of every layer, then the second
+    else:
+        index, experts = np.nonzero(owner[layers] == LOCAL)
+        order = np.argsort(rank[layers[index], experts], kind="stable")
+        index, experts = index[order], experts[order]
+    return list(zip(layers[index].tolist(), experts.tolist(), strict=True))
 
 
 def share_of(stock: Stock, share: Share) -> U8:

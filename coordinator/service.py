@@ -13,6 +13,7 @@ from coordinator.cluster import Cluster, FromClient
 from coordinator.dispatch import MeshExperts
 from coordinator.engine import Chunk, Engine, RowError
 from coordinator.hello import MAX_NAME, is_name
+from coordinator.profile_keeper import Keeper
 from coordinator.report import mesh_report
 from coordinator.requests import Request, drafts_of, sampling_of
 from coordinator.scheduler import Share, next_window
@@ -63,11 +64,12 @@ class Service:
         threads: int,
         device: str = "cpu",
         drafts: int = 0,
+        keeper: Keeper | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`chunk` is how many rows a window has at most; `threads` and `device` are told in reports.
 
-        Requests that do not say how many drafts a step may have get `drafts`.
+        Requests that do not say how many drafts a step may have get `drafts`. `keeper` has what the engine records.
         """
         self._cluster = cluster
         self._engine = engine
@@ -76,6 +78,7 @@ class Service:
         self._threads = threads
         self._device = device
         self._drafts = drafts
+        self._keeper = keeper
         self._clock = clock
         self._cost = StepCost()
         self._drafted = DraftCounts()
@@ -89,7 +92,10 @@ class Service:
         self._was_ready = self._was_ready or self._cluster.members.ready
         if self._cluster.closing:
             return
-        if self._requests and self._was_ready:
+        busy = bool(self._requests) and self._was_ready
+        if self._keeper is not None:
+            self._keeper.turn(idle=not busy)
+        if busy:
             self._step()
         else:
             self._cluster.wait(IDLE_S)
@@ -127,6 +133,7 @@ class Service:
             "layers": self._experts.times.summary(),
             "inputs": self._experts.inputs_report(),
             "drafts": self._drafted.report(),
+            "profile": None if self._keeper is None else self._keeper.report(),
             **mesh_report(cluster.members, counted, cluster.suspects(), self._clock()),
         }
 

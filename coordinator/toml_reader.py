@@ -100,6 +100,22 @@ def model_beside(folder: Path) -> Read:
     return read
 
 
+def made_beside(folder: Path) -> Read:
+    """A file that may come to be, in a folder that is there; a relative path starts at `folder`."""
+
+    def read(value: Any) -> Path:
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise ValueError(f"the path of a file is expected, found {shown(value)}")
+        path = (folder / os.path.expanduser(value)).absolute()
+        if not os.path.isdir(path.parent):
+            raise ValueError(f"{path.parent} is no folder")
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ValueError(f"{path} is not a file")
+        return path
+
+    return read
+
+
 class Reader:
     """One document, and the problems found in it so far."""
 

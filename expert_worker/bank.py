@@ -85,11 +85,11 @@ class ExpertBank:
                 sums,
             )
         except (native.EntryRangeError, native.NonFiniteError) as error:
-            self._check_files(layer, entry_expert)  # if it has changed, that is why
+            self._source.check(layer, entry_expert)  # if it has changed, that is why
             raise in_words(layer, error, entry_expert) from None
         finally:
             self._source.release()
-        self._check_files(layer, entry_expert)
+        self._source.check(layer, entry_expert)
 
     def answer(self, work: RunExperts, wait_us: int) -> Sums:
         """See `protocol.holder.answer.Runner`: from the message to the message in one native call."""
@@ -100,13 +100,13 @@ class ExpertBank:
         try:
             reply = native.answer_call(Sums, work, self._pool, *self._table.matrices(layer), wait_us)
         except (native.EntryRangeError, native.NonFiniteError) as error:
-            self._check_files(layer, experts)  # if it has changed, that is why
+            self._source.check(layer, experts)  # if it has changed, that is why
             raise in_words(layer, error, experts) from None
         except ValueError as error:
             raise self._refusal(work, error) from None
         finally:
             self._source.release()
-        self._check_files(layer, experts)
+        self._source.check(layer, experts)
         return reply
 
     def warm(self, layer: int, experts: I32, step: int) -> None:
@@ -117,7 +117,7 @@ class ExpertBank:
             if len(wanted):
                 self._source.warm(layer, wanted)
 
-    def make_room(self, wanted: U8, in_force: U8 | None, rank: I32 | None = None) -> None:
+    def make_room(self, wanted: U8, in_force: U8 | None, rank: I32 | None) -> None:
         """Plan for what is `wanted`; whatever else is in force comes from the files until then.
 
         RoomError if the source cannot hold it as it is to.
@@ -165,7 +165,3 @@ class ExpertBank:
         looked = self._source.fetch(work.layer, work.entry_expert)
         if looked is not None:
             self.hints.asked(work.layer, *looked, work.step, now)
-
-    def _check_files(self, layer: int, experts: I32) -> None:
-        if self._source.from_files(layer, experts):
-            self._table.check(layer, experts)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import native
-from expert_worker.expert_table import ExpertTable
+from expert_worker.expert_table import ExpertTable, Ranges
 from protocol.messages import I32, I64, U8
 
 log = logging.getLogger(__name__)
@@ -35,20 +35,26 @@ class Outcome(NamedTuple):
 class FileReader:
     """Reads of one thread, many at once. Another thread has a reader of its own."""
 
-    def __init__(self, table: ExpertTable, *, direct: bool = True) -> None:
-        """`direct`: past the page cache, on file systems that can do so."""
+    def __init__(self, table: ExpertTable, *, own_pages: bool = True) -> None:
+        """`own_pages`: every array that is read into begins as far into a page as its bytes in their file do, and has
+        these pages to itself; then a disk can write to them."""
         self._table = table
+        self._own_pages = own_pages
         self._reader = native.Reader(depth=DEPTH)
-        self._direct = _direct_descriptors(table) if direct else {}
+        self._direct = _direct_descriptors(table)
 
     def read(self, layer: int, experts: NDArray[np.integer[Any]], into: Sequence[Sequence[U8]]) -> Outcome:
-        """Read gate, up and down of each expert (n,) into its three arrays.
+        """Read gate, up and down of each expert (n,) into its three arrays."""
+        return self._read_all(self._table.ranges(layer, experts), [part for parts in into for part in parts], 3)
 
-        Each array must begin as far into a page as the matrix does in its file, and have these pages to itself.
-        """
-        began = time.perf_counter()
+    def read_role(self, layer: int, role: int, experts: NDArray[np.integer[Any]], into: Sequence[U8]) -> Outcome:
+        """Read one matrix, by its place among gate, up and down, of each expert (n,)."""
         ranges = self._table.ranges(layer, experts)
-        arrays = [part for parts in into for part in parts]
+        return self._read_all(ranges.some(np.arange(len(ranges.length)) % 3 == role), into, 1)
+
+    def _read_all(self, ranges: Ranges, arrays: Sequence[U8], each: int) -> Outcome:
+        """`each` ranges belong to an expert."""
+        began = time.perf_counter()
         left = np.arange(len(arrays), dtype=np.intp)
         fallbacks = 0
         if self._direct:  # what memory has is copied from there: a warm restart needs no disk
@@ -56,11 +62,11 @@ class FileReader:
             past_cache = np.flatnonzero(absent & np.isin(ranges.descriptor, list(self._direct)))
             descriptors = np.array([self._direct.get(one, one) for one in ranges.descriptor.tolist()], np.int32)
             lost = self._read(descriptors, ranges.offset, arrays, past_cache, direct=True)
-            fallbacks = len(np.unique(lost // 3))
+            fallbacks = len(np.unique(lost // each))
             left = np.concatenate([lost, np.setdiff1d(left, past_cache)])
         lost = self._read(ranges.descriptor, ranges.offset, arrays, left, direct=False)
         us = int((time.perf_counter() - began) * 1e6)
-        return Outcome(np.unique(lost // 3).astype(np.int32), int(ranges.length.sum()), us, fallbacks)
+        return Outcome(np.unique(lost // each).astype(np.int32), int(ranges.length.sum()), us, fallbacks)
 
     def close(self) -> None:
         """Give up the descriptors; may be called again."""
@@ -78,7 +84,8 @@ class FileReader:
 
         def attempt(some: NDArray[np.intp]) -> NDArray[np.intp]:
             into = [arrays[index] for index in some.tolist()]
-            failed: I32 = self._reader.read(descriptors[some], offsets[some], into, direct, whole_pages=direct).failed
+            whole_pages = direct and self._own_pages
+            failed: I32 = self._reader.read(descriptors[some], offsets[some], into, direct, whole_pages).failed
             return some[failed]
 
         lost = attempt(chosen)

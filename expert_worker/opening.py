@@ -7,18 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import native
+from expert_worker.arena_file import sweep
 from expert_worker.bank import ExpertBank
 from expert_worker.copy_plan import Budget
 from expert_worker.expert_table import ExpertTable
-from expert_worker.memory_plan import MemoryPlanner
-from expert_worker.sources.choice import Asked, Choice, Facts, choose
+from expert_worker.memory_plan import LEDGER_S, MemoryPlanner
+from expert_worker.shared_arena import FOLDER, SharedArena
+from expert_worker.sources.choice import GIB, Asked, Choice, Facts, choose
 from expert_worker.sources.copied import CopiedSource
 from expert_worker.sources.direct import DirectSource
 from expert_worker.sources.mapped import MappedSource
+from expert_worker.sources.shared import SharedSource, arena_layout
 from expert_worker.sources.source import Source
+from protocol.errors import ArenaError, ConfigError
+from protocol.host_ledger import planning
 from protocol.host_memory import host_memory
 from protocol.model import Model
 from protocol.pages import pages_of
+from protocol.promises import LedgerError
 from protocol.stock import Stock
 
 log = logging.getLogger(__name__)
@@ -26,20 +32,27 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def open_bank(model: Model, threads: int, asked: Asked) -> Iterator[tuple[ExpertBank, str]]:
-    """The bank, and the pages that it computes from (`Hello.pages`)."""
+    """The bank, and the pages that it computes from (`Hello.pages`). ConfigError for a source that cannot be had."""
     choice = choose(asked, facts_of(model))
     log.info("experts come from: %s (%s)", choice.source, choice.why)
-    with ExpertBank(model, native.Pool(threads), lambda table: _source(table, choice)) as bank:
-        yield bank, pages_of(model) if choice.source == "mapped" else ""
+    with ExpertBank(model, native.Pool(threads), lambda table: _source(table, model, choice)) as bank:
+        match bank.source:
+            case MappedSource():
+                yield bank, pages_of(model)
+            case SharedSource(pages=pages):
+                yield bank, pages
+            case _:
+                yield bank, ""
 
 
 def facts_of(model: Model) -> Facts:
     """What a choice is made from."""
     memory = host_memory()
-    return Facts(expert_bytes=Stock.of(model.layout).bytes, total=memory.total, available=memory.available)
+    known = memory.available if not memory.unknown else None
+    return Facts(expert_bytes=Stock.of(model.layout).bytes, total=memory.total or None, available=known)
 
 
-def _source(table: ExpertTable, choice: Choice) -> Source:
+def _source(table: ExpertTable, model: Model, choice: Choice) -> Source:
     match choice.source:
         case "mapped":
             return MappedSource(table)
@@ -51,4 +64,32 @@ def _source(table: ExpertTable, choice: Choice) -> Source:
         case "arena":
             return CopiedSource(table, MemoryPlanner(None, choice.headroom), name="arena")
         case _:
-            raise AssertionError(choice.source)
+            return _shared(table, model, choice)
+
+
+def _shared(table: ExpertTable, model: Model, choice: Choice) -> Source:
+    """The machine's arena, or copies of this process's own where it cannot be had."""
+    if model.there is not None:
+        raise ConfigError(f"{model.files.path}: a share of a model has not all that workers of a machine may need")
+    try:
+        return _join_arena(table, model, choice.headroom)
+    except (ArenaError, LedgerError) as error:
+        log.warning("copies of this process's own instead of a shared arena: %s", error)
+        return CopiedSource(table, MemoryPlanner("auto", choice.headroom))
+
+
+def _join_arena(table: ExpertTable, model: Model, headroom: int) -> SharedSource:
+    for left in sweep(FOLDER):
+        log.info("removed %s, which processes that were killed had left", left)
+    layout = arena_layout(table, model.fingerprint)
+    with planning(deadline_s=LEDGER_S) as ledger:  # so that one alone finds that there is none, and promises its bytes
+        new = not (FOLDER / layout.file_name).exists()
+        room = max(0, ledger.available - headroom)
+        if new and layout.bytes > room:
+            raise ArenaError(
+                f"it takes {layout.bytes / GIB:.2f} GiB, and {room / GIB:.2f} are left for it of "
+                f"{ledger.available / GIB:.2f} available"
+            )
+        arena = SharedArena.open(layout)
+        pledge = ledger.promise(layout.bytes if new else 0)
+    return SharedSource(table, arena, pledge.withdraw)

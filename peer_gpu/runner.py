@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from native import cuda
 from peer_gpu.slots import ExpertSlots
 from protocol.holder.answer import Slots, assign_slots, pack
-from protocol.messages import F32, I64, MAX_ROWS, U8, RunExperts, Sums
+from protocol.messages import F32, I32, I64, MAX_ROWS, U8, RunExperts, Sums
 
 PIECE = 4
 """Experts copied to the device at one go: beats are due meanwhile."""
@@ -41,8 +41,8 @@ class SlotRunner:
     def tend(self, now: float) -> None:
         """Nothing to look after."""
 
-    def make_room(self, wanted: U8, in_force: U8 | None) -> None:
-        """See ExpertSlots."""
+    def make_room(self, wanted: U8, in_force: U8 | None, rank: I32 | None) -> None:
+        """See ExpertSlots. All that is wanted has room, so the `rank` does not matter."""
         self._slots.make_room(wanted, in_force)
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> Iterator[None]:

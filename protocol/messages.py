@@ -61,6 +61,9 @@ class Message:
 ALL_EXPERTS: U8 = np.empty((0, 0), np.uint8)
 """`Hello.able` of who has the weights of all, or holds none."""
 
+NO_RANK: I32 = np.empty((0, 0), np.int32)
+"""`Assign.rank` of a coordinator that does not know which experts are used most."""
+
 
 def _at_least(lowest: int, **fields: int) -> None:
     for name, value in fields.items():
@@ -139,11 +142,25 @@ class Assign(Message):
     placement: int  # version; RunExperts names the version it was planned from
     in_force: int  # the version that work is planned from until then; all other earlier ones are void
     held: Annotated[U8, Spec("u1", 2)]  # (layers, experts): 1 where the receiver holds the expert
+    rank: Annotated[I32, Spec("i4", 2)]  # (layers, experts): 0 for the one used most, and so on; (0, 0) if unknown
 
     def __post_init__(self) -> None:
         _at_least(0, placement=self.placement, in_force=self.in_force)
         if self.held.size and self.held.max() > 1:
             raise ProtocolError(f"held must be 0 or 1 everywhere, found {self.held.max()}")
+        if self.rank.size:
+            _check_rank(self.rank, self.held.shape)
+
+
+def _check_rank(rank: I32, shape: tuple[int, ...]) -> None:
+    """ProtocolError unless it has every number below its size once, and this shape."""
+    if rank.shape != shape:
+        raise ProtocolError(f"rank must be {shape} (layers, experts) as held is, or (0, 0), found {rank.shape}")
+    if rank.min() < 0 or rank.max() >= rank.size:  # so bincount takes no more memory than rank does
+        raise ProtocolError(f"rank must lie in 0..{rank.size - 1}, found {rank.min()}..{rank.max()}")
+    times = np.bincount(rank.ravel())
+    if times.max() > 1:
+        raise ProtocolError(f"rank must have each number once, found {times.argmax()} {times.max()} times")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -111,7 +111,8 @@ def _headline(config: ClusterConfig, report: dict[str, Any] | None) -> str:
     return (
         f"{config.model.name} at {config.coordinator.listen}: {report['state']}, step {report['step']}, "
         f"requests {report['requests']}{_reading(report['reading'])}, {report['isa']}{_device(report)}, "
-        f"local entries {report['local_entries']}, late replies {report['late_replies']}{_drafts(report)}"
+        f"local entries {report['local_entries']}, late replies {report['late_replies']}"
+        f"{_drafts(report)}{_profile(report)}"
     )
 
 
@@ -124,6 +125,14 @@ def _drafts(report: dict[str, Any]) -> str:
     """How many guesses were right, if there were any."""
     drafts = report["drafts"]
     return f", drafts {drafts['accepted']}/{drafts['drafted']}" if drafts["drafted"] else ""
+
+
+def _profile(report: dict[str, Any]) -> str:
+    """What was counted, if anything is."""
+    profile = report["profile"]
+    if profile is None:
+        return ""
+    return f", profile: {counted(profile['rows'], 'row')} seen, 90 % of uses in {profile['experts_90']} experts"
 
 
 def _reading(prompts: list[list[int]]) -> str:

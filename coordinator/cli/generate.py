@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from coordinator.question import Question
 
 
-DECIDED_BY_FILE = ("model", "workers", "threads", "kv", "chunk", "device", "vram_gib", "lookahead")
+DECIDED_BY_FILE = ("model", "workers", "threads", "kv", "chunk", "device", "vram_gib", "lookahead", "profile")
 
 
 @click.command("generate")
@@ -45,6 +45,12 @@ DECIDED_BY_FILE = ("model", "workers", "threads", "kv", "chunk", "device", "vram
 @DEVICE
 @VRAM_GIB
 @LOOKAHEAD_OPTION
+@click.option(
+    "--profile",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Count in FILE which experts are used, and place them by what is counted there.",
+)
 @click.option(
     "--max-tokens", type=Whole(1, MAX_TOKENS), default=128, show_default=True, help="Generate at most so many."
 )
@@ -96,6 +102,7 @@ def _cluster(options: dict[str, Any], interrupts: Interrupts) -> tuple[ClusterCo
             chunk=options["chunk"],
             device=device,
             vram_gib=vram_gib,
+            profile=options["profile"].absolute() if options["profile"] else None,
         )
         return replace(config, lookahead=LookaheadConfig(enabled=options["lookahead"] or "auto")), False
     decided = [name for name in DECIDED_BY_FILE if options[name] is not None]

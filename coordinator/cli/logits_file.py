@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import native
-from coordinator.cli.new_file import new_file
 from coordinator.devices import opened
 from coordinator.engine import Chunk, Engine
 from coordinator.local import LocalExperts
+from coordinator.new_file import new_file
 from expert_worker.bank import ExpertBank
 from protocol.model import Model
 

@@ -32,7 +32,7 @@ from protocol.endpoints import hints_endpoint
 from protocol.errors import ConfigError, ExpertError
 from protocol.holder import process
 from protocol.holder.watched_files import WatchedFiles
-from protocol.messages import U8, RunExperts, Sums
+from protocol.messages import I32, U8, RunExperts, Sums
 from protocol.model import Model
 from protocol.wire import Publisher, Subscriber
 
@@ -113,7 +113,7 @@ class _NoExperts:
     def answer(self, work: RunExperts, wait_us: int) -> Sums:
         raise self._none(work.layer)
 
-    def make_room(self, wanted: U8, in_force: U8 | None) -> None:
+    def make_room(self, wanted: U8, in_force: U8 | None, rank: I32 | None) -> None:
         raise self._none(0)
 
     def prepare(self, layer: int, experts: object) -> Iterator[None]:

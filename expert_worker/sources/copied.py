@@ -13,15 +13,13 @@ from expert_worker.copies import Copies, allocate, bytes_for
 from expert_worker.copy_plan import CopyPlan
 from expert_worker.expert_table import ExpertTable
 from expert_worker.file_reader import FileReader
+from expert_worker.loading import PIECE_BYTES, Loading
 from expert_worker.sources.mapped import MappedSource
 from expert_worker.sources.source import Counters, Displaced, Experts, distinct
 from protocol.messages import I32, U8
 
 log = logging.getLogger(__name__)
 
-PIECE_BYTES = 32 << 20
-"""Read at one go: enough to keep a disk busy, and few enough that beats are not late."""
-GIB = 1 << 30
 Lock = Callable[[U8], tuple[int, str]]
 """Bytes locked, and why not if that is none."""
 
@@ -50,12 +48,13 @@ class CopiedSource:
         self._planner = planner
         self._rest = MappedSource(table, self.counters)
         self._copies = Copies(table)
-        self._reader = FileReader(table, direct=True)
+        self._reader = FileReader(table)
         self._lock = lock
         self._layers = len(table.layout.layers)
         shape = (self._layers, table.layout.experts)
         self._planned: NDArray[np.bool_] = np.zeros(shape, np.bool_)
         self._rank: I32 | None = None
+        self._loading = Loading("copies", 0, self.counters)
 
     @property
     def copies(self) -> Copies:
@@ -67,6 +66,8 @@ class CopiedSource:
         sizes = tuple(bytes_for(self._table.sizes(n)) if n in self._table else 0 for n in range(self._layers))
         plan = self._planner.plan(sizes, wanted, rank, self._copies.bytes)
         log.info("%s", plan.note)
+        self._loading.end()
+        self._loading = Loading("copies", plan.bytes, self.counters)
         self._planned, self._rank = plan.copied, rank
         for layer, expert in self._copies:
             if not self._planned[layer, expert]:
@@ -97,9 +98,10 @@ class CopiedSource:
         """The kernels have done."""
         self._table.release()
 
-    def from_files(self, layer: int, experts: I32) -> bool:
-        """Copies were checked when they were made."""
-        return not self._table.placed[layer, experts].all()
+    def check(self, layer: int, experts: I32) -> None:
+        """See `Source`; copies were checked when they were made."""
+        if not self._table.placed[layer, experts].all():
+            self._table.check(layer, experts)
 
     def missing(self, layer: int, experts: I32) -> U8:
         """Of what is not copied, those of whose pages some are not in memory."""
@@ -151,9 +153,7 @@ class CopiedSource:
         if len(outcome.failed):
             log.warning("layer %d: %d experts could not be copied and stay on the files", layer, len(outcome.failed))
         self._lock_in(memory)
-        self.counters.loaded_bytes += outcome.bytes
-        self.counters.load_us += outcome.us
-        self.counters.fallbacks += outcome.fallbacks
+        self._loading.add(outcome)
         self._count()
         return True
 
@@ -171,8 +171,3 @@ class CopiedSource:
         self.counters.copied_experts = len(self._copies)
         self.counters.copied_bytes = self._copies.bytes
         self._planner.touched(self.counters.copied_bytes)
-
-
-def rate(count: int, us: int) -> str:
-    """GiB and GiB/s, for people."""
-    return f"{count / GIB:.2f} GiB" + (f" at {count / GIB / (us * 1e-6):.2f} GiB/s" if us else "")

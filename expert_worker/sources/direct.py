@@ -33,7 +33,7 @@ class DirectSource:
         self._budget = budget
         self._copies = Copies(table)
         self._rest = MappedSource(table, self.counters)
-        self._readers = FileReader(table, direct=True), FileReader(table, direct=True)  # of `fetch`, and of `warm`
+        self._readers = FileReader(table), FileReader(table)  # of `fetch`, and of `warm`
         self._settled = threading.Condition()
         self._used: dict[Key, None] = {}  # least recently used first
         self._reading: set[Key] = set()
@@ -73,9 +73,10 @@ class DirectSource:
         """The kernels have done."""
         self._table.release()
 
-    def from_files(self, layer: int, experts: I32) -> bool:
-        """Slots were checked when they were filled."""
-        return not self._table.placed[layer, experts].all()
+    def check(self, layer: int, experts: I32) -> None:
+        """See `Source`; slots were checked when they were filled."""
+        if not self._table.placed[layer, experts].all():
+            self._table.check(layer, experts)
 
     def missing(self, layer: int, experts: I32) -> U8:
         """Those that have no slot, not even one that is being filled."""

@@ -82,9 +82,9 @@ class MappedSource:
     def release(self) -> None:
         """Nothing: pages need not stay."""
 
-    def from_files(self, layer: int, experts: I32) -> bool:
-        """All are."""
-        return True
+    def check(self, layer: int, experts: I32) -> None:
+        """See `Source`."""
+        self._table.check(layer, experts)
 
     def warm(self, layer: int, experts: Experts) -> None:
         """Have the missing pages read, and do not wait."""

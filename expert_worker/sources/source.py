@@ -75,8 +75,11 @@ class Source(Protocol):
     def release(self) -> None:
         """The kernels have done."""
 
-    def from_files(self, layer: int, experts: I32) -> bool:
-        """Whether any of these was computed from the files' mapping, and so is worth nothing if these have changed."""
+    def check(self, layer: int, experts: I32) -> None:
+        """ChangedExpertError, which names the first of these, if what they were computed from is not what it was.
+
+        What was read since then is worth nothing.
+        """
 
     def missing(self, layer: int, experts: I32) -> U8:
         """(n,): 1 for those that `fetch` would have to bring, but for those that are on their way."""

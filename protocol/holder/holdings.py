@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ExpertError, RoomError
-from protocol.messages import MAX_REASON, U8, Assign, AssignFailed, AssignProgress, AssignReady
+from protocol.messages import I32, MAX_REASON, U8, Assign, AssignFailed, AssignProgress, AssignReady
 
 
 class Holdings:
@@ -36,10 +36,11 @@ class Holdings:
 class Preparer(Protocol):
     """What makes experts ready, wherever they lie."""
 
-    def make_room(self, wanted: U8, in_force: U8 | None) -> None:
+    def make_room(self, wanted: U8, in_force: U8 | None, rank: I32 | None) -> None:
         """Give up experts that are in neither of these sets (layers, experts), or not `wanted` if both do not fit.
 
-        RoomError if `wanted` alone does not.
+        `rank` (layers, experts) is 0 for the expert that is expected to be used most, and so on; None if nobody knows.
+        RoomError if `wanted` alone does not fit.
         """
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> Iterator[None]:
@@ -65,7 +66,8 @@ def prepare(
         return
     layers = shape[0]
     try:
-        bank.make_room(assign.held, holdings.get(assign.in_force))
+        rank = assign.rank if assign.rank.size else None
+        bank.make_room(assign.held, holdings.get(assign.in_force), rank)
         for layer in range(layers):
             yield from bank.prepare(layer, np.flatnonzero(assign.held[layer]))
             if layer < layers - 1:

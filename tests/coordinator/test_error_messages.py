@@ -6,12 +6,14 @@ Models that are wrong have a table of their own, test_model_errors.py; requests 
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 import pytest
 from refusals import Rows, check_refused
 
 from coordinator.demo import demo_model
+from coordinator.profile_file import MAGIC
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -32,6 +34,8 @@ FILES: dict[str, bytes] = {
     "deep.toml": b"x = " + b"[" * 5000,
     "empty.toml": b"",
     "no-value.toml": b"[model]\npath = \n",
+    "one.profile": MAGIC + struct.pack("<IIIIQ16sd", 1, 1, 1, 0, 0, b"0123456789abcdef", 0),
+    "other.profile": MAGIC + struct.pack("<IIIIQ16sd", 1, 1, 1, 0, 0, b"f" * 16, 0),
 }
 
 
@@ -56,6 +60,45 @@ COMMAND_LINES: Rows = {
     "up without a file": ("up", "Missing argument 'CONFIG'."),
     "worker without an endpoint": ("worker --model {demo}", "Missing option '--connect'."),
     "peer without a model": ("peer --connect ipc://@c", "Missing option '--model'."),
+    "profile of nothing": ("profile show", "Missing argument 'FILE'."),
+    "profile that is not there": (
+        "profile show {folder}/none",
+        "Invalid value for 'FILE': {folder}/none: No such file or directory",
+    ),
+    "profile that is none": (
+        "profile show {folder}/latin1.txt",
+        "{folder}/latin1.txt: not a profile that can be used: it begins with b'ok\\xe9', expected b'EXPMPROF'",
+    ),
+    "profile that is empty": (
+        "profile merge {folder}/empty.txt -o {folder}/new",
+        "{folder}/empty.txt: not a profile that can be used: it begins with b'', expected b'EXPMPROF'",
+    ),
+    "profiles of two models": (
+        "profile merge {folder}/one.profile {folder}/other.profile -o {folder}/new",
+        "{folder}/other.profile: not a profile that can be used: of the model ffffffffffffffff, expected "
+        "0123456789abcdef",
+    ),
+    "merge without a name for the result": ("profile merge {folder}/one.profile", "Missing option '-o' / '--out'."),
+    "merge into a folder that is not there": (
+        "profile merge {folder}/one.profile -o {folder}/none/new",
+        "--out: {folder}/none/new cannot be written: No such file or directory",
+    ),
+    "record of nothing": (
+        "profile record {demo} -o {folder}/new",
+        "a prompt is expected: -p TEXT or --file FILE",
+    ),
+    "record of an empty prompt": (
+        "profile record {demo} -p '' -o {folder}/new",
+        "the prompt is empty: one token at least is expected",
+    ),
+    "record into the model": (
+        "profile record {demo} -p x -o {demo}",
+        "--out: {demo} cannot be written: it is the model",
+    ),
+    "profile beside a cluster file": (
+        "generate --config {folder}/good.toml --profile {folder}/new x",
+        "--profile and --config exclude each other: the file decides that",
+    ),
     "peer on a processor": (
         "peer --connect ipc://@c --model {demo} --device cpu",
         "--device is cpu, expected cuda:0 to cuda:63",
@@ -421,11 +464,23 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     "unknown key": (
         f"{MODEL}[coordinator]\nspeed = 1\n",
         "line 4: coordinator.speed: unknown; known are "
-        "listen, threads, kv, chunk, drafts, halves, device, vram_gib, local_experts",
+        "listen, threads, kv, chunk, drafts, halves, device, vram_gib, local_experts, profile",
     ),
     "unknown key of a group": (
         f"{MODEL}{GROUP}speed = 1\n",
         "line 5: workers.speed: unknown; known are name, count, threads, host, ram_gib, model_path",
+    ),
+    "number for a profile": (
+        f"{MODEL}[coordinator]\nprofile = 3\n",
+        "line 4: coordinator.profile: the path of a file is expected, found 3",
+    ),
+    "profile without a folder": (
+        f'{MODEL}[coordinator]\nprofile = "none/a.profile"\n',
+        "line 4: coordinator.profile: {folder}/none is no folder",
+    ),
+    "pipe for a profile": (
+        f'{MODEL}[coordinator]\nprofile = "pipe"\n',
+        "line 4: coordinator.profile: {folder}/pipe is not a file",
     ),
     "not a device": (
         f'{MODEL}[coordinator]\ndevice = "gpu"\n',

@@ -24,7 +24,7 @@ def test_commands_and_names() -> None:
     config = ClusterConfig(
         model=MODEL,
         coordinator=CoordinatorConfig(
-            listen="tcp://127.0.0.1:7600", threads=2, kv="f32", chunk=8, drafts=0, halves="on"
+            listen="tcp://127.0.0.1:7600", threads=2, kv="f32", chunk=8, drafts=0, halves="on", profile=Path("/p")
         ),
         workers=(
             WorkerGroup(name="box", count=2, threads=1),
@@ -37,7 +37,7 @@ def test_commands_and_names() -> None:
     assert coordinator[:4] == ("/bin/py", "-P", "-m", "coordinator.main")
     assert " ".join(coordinator[4:]) == (
         "--model /models/m.gguf --listen tcp://127.0.0.1:7600 --workers 3 --threads 2 --kv f32 --chunk 8 --drafts 0 "
-        "--halves on"
+        "--halves on --profile /p"
     )
     assert box[:4] == ("/bin/py", "-P", "-m", "expert_worker.main")
     assert " ".join(box[4:]) == "--connect tcp://127.0.0.1:7600 --model /models/m.gguf --name box-0 --threads 1"

@@ -238,6 +238,19 @@ def test_what_the_coordinators_slots_hold_is_never_assigned_to_anybody() -> None
     assert mesh.ready
 
 
+def test_a_peer_is_given_what_is_used_most_and_all_are_told_the_ranking() -> None:
+    rank = np.arange(24, dtype=np.int32)[::-1].reshape(3, 8)
+    mesh = Members(TERMS, STOCK, expected=2, fresh_token=iter("ab").__next__, rank=rank)
+    mesh.hello(b"w", hello("w"))
+    mesh.open_work(b"w-work", OpenWork(token="a"))
+    mesh.hello(b"p", hello("p", role="peer", room=59))
+    worker, peer = told(mesh.open_work(b"p-work", OpenWork(token="b")), Assign)
+    assert np.argwhere(peer.held).tolist() == [[2, expert] for expert in range(3, 8)]
+    np.testing.assert_array_equal(worker.held, 1 - peer.held)
+    for assign in (worker, peer):
+        np.testing.assert_array_equal(assign.rank, rank)
+
+
 def test_a_member_gets_no_more_than_it_has_room_for_and_who_gets_nothing_is_there_nevertheless() -> None:
     mesh = members()
     for name, room in (("a", 59), ("b", 9)):

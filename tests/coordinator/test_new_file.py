@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.cli import new_file as module
-from coordinator.cli.new_file import new_file
+from coordinator import new_file as module
+from coordinator.new_file import new_file
 from protocol.errors import ConfigError
 
 
@@ -136,7 +136,7 @@ def test_a_full_disk_and_a_failed_block_leave_what_was_there(folder: Path, model
 @pytest.mark.timeout(30)
 def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path, model: Path) -> None:
     script = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom coordinator.cli.new_file import new_file\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom coordinator.new_file import new_file\n"
         "with new_file(sys.argv[1], keep=[Path(sys.argv[2])], option='--out') as file:\n"
         "    file.write(bytes(10**6))\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coordinator.placement import Holder, Placement, own_share, place, share_of
 from coordinator.plan import DEVICE, LOCAL
-from protocol.messages import U8
+from protocol.messages import I32, U8
 from protocol.pack import Share
 from protocol.stock import Stock
 
@@ -239,6 +239,99 @@ def test_what_nobody_can_hold_is_local_though_there_is_room() -> None:
     able = np.array([[1, 0, 1, 0]], np.uint8)
     peer, worker = Holder(serial=1, room=1, able=able), Holder(serial=2, room=-1, able=able)
     assert place(1, stock, none_of(stock), [peer, worker]).owner.tolist() == [[1, LOCAL, 2, LOCAL]]
+
+
+# --- by rank --------------------------------------------------------------------------------------------------------
+
+
+def a_rank(seed: int, stock: Stock) -> I32:
+    shape = len(stock.slot_bytes), stock.experts
+    return np.random.default_rng(seed).permutation(shape[0] * shape[1]).astype(np.int32).reshape(shape)
+
+
+def some_ranks(stock: Stock) -> st.SearchStrategy[I32]:
+    return st.integers(0, 2**32).map(lambda seed: a_rank(seed, stock))
+
+
+def hottest(stock: Stock, rank: I32) -> list[tuple[int, int]]:
+    """Every (layer, expert) by rank."""
+    pairs = [(layer, expert) for layer in stock.layers for expert in range(stock.experts)]
+    return sorted(pairs, key=lambda pair: int(rank[pair]))
+
+
+@given(st.data())
+def test_slots_have_what_fits_of_the_experts_used_most(data: st.DataObject) -> None:
+    stock = data.draw(stocks())
+    rank = data.draw(some_ranks(stock))
+    room = data.draw(st.integers(0, stock.bytes + 10))
+    own = own_share(stock, room, rank)
+    for layer, expert in hottest(stock, rank):
+        fits = stock.slot_bytes[layer] <= room
+        assert own[layer, expert] == fits
+        room -= stock.slot_bytes[layer] * fits
+
+
+@given(st.data())
+def test_with_room_for_so_many_holders_have_so_many_of_those_used_most(data: st.DataObject) -> None:
+    stock = stock_of(data.draw(st.integers(1, 6)), data.draw(st.integers(1, 20)))
+    rank = data.draw(some_ranks(stock))
+    own = own_share(stock, data.draw(st.integers(0, stock.bytes)), rank)
+    holders = [replace(holder, able=None) for holder in data.draw(some_holders(stock))]
+    placement = place(1, stock, own, holders, rank)
+    limited = [holder for holder in holders if holder.room >= 0]
+    room = sum(holder.room for holder in limited)
+    dealt = [pair for pair in hottest(stock, rank) if not own[pair]][:room]
+    serials = {holder.serial for holder in limited}
+    assert {pair for pair in hottest(stock, rank) if int(placement.owner[pair]) in serials} == set(dealt)
+    for holder in limited:
+        assert used(placement, stock, holder.serial) <= holder.room
+
+
+@given(st.data())
+def test_those_of_a_layer_that_are_used_most_are_shared_out_evenly(data: st.DataObject) -> None:
+    stock = stock_of(data.draw(st.integers(1, 5)), data.draw(st.integers(1, 20)))
+    rank = data.draw(some_ranks(stock))
+    count = data.draw(st.integers(1, 5))
+    placement = place(1, stock, none_of(stock), [Holder(serial=one, room=stock.bytes) for one in range(count)], rank)
+    for layer in stock.layers:
+        for most in range(1, stock.experts + 1):
+            owners = placement.owner[layer, np.argsort(rank[layer])[:most]]
+            counts = np.bincount(owners, minlength=count)
+            assert counts.max() - counts.min() <= 1
+
+
+@given(st.data())
+def test_by_rank_all_is_placed_once_and_nobody_gets_more_than_there_is_room_for(data: st.DataObject) -> None:
+    stock = data.draw(stocks())
+    rank, holders = data.draw(some_ranks(stock)), data.draw(some_holders(stock))
+    own = own_share(stock, data.draw(st.integers(0, stock.bytes)), rank)
+    placement = place(1, stock, own, holders, rank)
+    np.testing.assert_array_equal(placement.held(DEVICE), own)
+    for holder in holders:
+        assert holder.room < 0 or used(placement, stock, holder.serial) <= holder.room
+        assert holder.able is None or not (placement.held(holder.serial) > holder.able).any()
+    for layer in stock.layers:
+        for expert in np.flatnonzero(placement.owner[layer] == LOCAL):
+            for holder in holders:
+                room = np.inf if holder.room < 0 else holder.room - used(placement, stock, holder.serial)
+                assert room < stock.slot_bytes[layer] or not holder.can_hold(layer, expert)
+
+
+@given(st.data())
+def test_the_order_that_there_is_without_a_rank_as_a_rank_changes_no_slot(data: st.DataObject) -> None:
+    stock = data.draw(stocks())
+    room = data.draw(st.integers(0, stock.bytes))
+    turns = np.arange(len(stock.slot_bytes) * stock.experts, dtype=np.int32)
+    rank = np.ascontiguousarray(turns.reshape(stock.experts, -1).T)
+    np.testing.assert_array_equal(own_share(stock, room, rank), own_share(stock, room))
+
+
+@given(st.data())
+def test_without_limits_a_rank_changes_nothing(data: st.DataObject) -> None:
+    stock = data.draw(stocks())
+    holders = [replace(holder, room=-1) for holder in data.draw(some_holders(stock))]
+    plain = place(1, stock, none_of(stock), holders)
+    assert plain.is_like(place(1, stock, none_of(stock), holders, data.draw(some_ranks(stock))))
 
 
 # --- changes --------------------------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ def cluster_report(*names: str) -> dict[str, Any]:
         "local_entries": 0,
         "late_replies": 0,
         "drafts": {"steps": 0, "drafted": 0, "accepted": 0},
+        "profile": None,
     }
     return {"state": "ready", "workers": [worker(name) for name in names], **counts}
 
@@ -93,6 +94,14 @@ def test_drafts_are_spoken_of_where_there_were_some(capfd: pytest.CaptureFixture
         assert ("drafts   6 of 9 accepted, 12 steps after the first token" in errors.splitlines()) == drafted
         assert ("late replies 0, drafts 6/9" in output) == drafted
         assert ("drafts" in output + errors) == drafted
+
+
+def test_a_profile_is_spoken_of_where_there_is_one(capfd: pytest.CaptureFixture[str]) -> None:
+    for profile in (None, {"rows": 1, "experts_90": 17}):
+        with LiveView(ClusterConfig(model=Path("/m.gguf"))) as live:
+            live.show([], {**cluster_report(), "profile": profile})
+        said = "late replies 0, profile: 1 row seen, 90 % of uses in 17 experts"
+        assert (said in capfd.readouterr().out) == (profile is not None)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -17,7 +17,17 @@ from worker_process import ScriptedCoordinator, Start, holders_of
 import native
 from peer_gpu.slots import GIB
 from protocol.holder.answer import answer
-from protocol.messages import Assign, AssignFailed, AssignProgress, AssignReady, Beat, RunExperts, Sums, WorkFailed
+from protocol.messages import (
+    NO_RANK,
+    Assign,
+    AssignFailed,
+    AssignProgress,
+    AssignReady,
+    Beat,
+    RunExperts,
+    Sums,
+    WorkFailed,
+)
 from protocol.model import Model
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.cluster]
@@ -71,7 +81,7 @@ def test_a_peer_says_what_it_has_room_for_and_keeps_to_it(
     hello = coordinator.welcome(peer)
     assert (hello.role, hello.room, hello.isa, hello.threads) == ("peer", room, "an emulated device", 1)
 
-    coordinator.say(Assign(placement=1, in_force=0, held=held(0, 1)))
+    coordinator.say(Assign(placement=1, in_force=0, held=held(0, 1), rank=NO_RANK))
     assert coordinator.hear(coordinator.control, AssignProgress, peer).done == 1
     assert coordinator.hear(coordinator.control, AssignReady, peer).experts == 2 * EXPERTS
     coordinator.ask(work(1))
@@ -84,7 +94,7 @@ def test_a_peer_says_what_it_has_room_for_and_keeps_to_it(
         pass
     assert (beat.step, beat.layer, beat.calls, beat.entries) == (3, 1, 1, 6)
 
-    coordinator.say(Assign(placement=2, in_force=1, held=held(0, 1, 2)))
+    coordinator.say(Assign(placement=2, in_force=1, held=held(0, 1, 2), rank=NO_RANK))
     failed = coordinator.hear(coordinator.control, AssignFailed, peer)
     assert failed.reason == (
         f"{3 * room // 2} bytes of experts are {room // 2} more than the {room} that there is room for on cuda:0"
@@ -92,7 +102,7 @@ def test_a_peer_says_what_it_has_room_for_and_keeps_to_it(
     coordinator.ask(work(1))
     coordinator.hear(coordinator.work, Sums, peer)  # what is in force can still be run
 
-    coordinator.say(Assign(placement=3, in_force=1, held=held(1, 2)))  # no room for layer 0 beside it
+    coordinator.say(Assign(placement=3, in_force=1, held=held(1, 2), rank=NO_RANK))  # no room for layer 0 beside it
     coordinator.hear(coordinator.control, AssignReady, peer)
     for message in (work(1), work(3, layer=2)):
         coordinator.ask(message)

@@ -15,10 +15,10 @@ from message_examples import ANY_MESSAGE, examples, hello, run_experts, same, su
 from protocol import codec
 from protocol.errors import ProtocolError
 from protocol.fields import MAX_DEPTH, MAX_ITEMS, MAX_TEXT_BYTES
-from protocol.messages import PROTOCOL, Any_, Assign, Hello, Message, Refused, Status, Submit, WorkFailed
+from protocol.messages import NO_RANK, PROTOCOL, Any_, Assign, Hello, Message, Refused, Status, Submit, WorkFailed
 
 EXAMPLES = examples()
-ASSIGN = Assign(placement=1, in_force=0, held=np.eye(3, dtype=np.uint8))
+ASSIGN = Assign(placement=1, in_force=0, held=np.eye(3, dtype=np.uint8), rank=NO_RANK)
 LONG = submit(prompt_ids=np.arange(codec.LARGE_ARRAY_BYTES // 4, dtype=np.int32))
 
 
@@ -75,7 +75,7 @@ def test_decoded_arrays_are_aligned_read_only_views() -> None:
 
 def test_arrays_that_are_not_contiguous_are_sent_as_they_look() -> None:
     held = np.eye(8, dtype=np.uint8)[:, ::2].T
-    message = Assign(placement=1, in_force=0, held=held)
+    message = Assign(placement=1, in_force=0, held=held, rank=NO_RANK)
     assert not held.flags.c_contiguous
     assert same(codec.decode(frames_of(message)), message)
 
@@ -85,6 +85,37 @@ def test_text_that_is_no_unicode_is_escaped_not_refused() -> None:
     decoded = codec.decode(frames_of(message))
     assert isinstance(decoded, WorkFailed)
     assert decoded.reason == "file \\udcff changed"
+
+
+# --- ranks ----------------------------------------------------------------------------------------------------------
+
+
+RANK = np.array([[4, 0, 1], [5, 3, 2]], np.int32)
+HELD = np.ones((2, 3), np.uint8)
+
+
+def test_a_rank_travels_beside_what_is_held() -> None:
+    message = Assign(placement=1, in_force=0, held=HELD, rank=RANK)
+    decoded = codec.decode(frames_of(message))
+    assert isinstance(decoded, Assign)
+    np.testing.assert_array_equal(decoded.rank, RANK)
+
+
+@pytest.mark.parametrize(
+    ("rank", "said"),
+    [
+        (RANK[:, :2], r"rank must be \(2, 3\) \(layers, experts\) as held is, or \(0, 0\), found \(2, 2\)"),
+        (RANK.T, r"rank must be \(2, 3\) .* found \(3, 2\)"),
+        (RANK - 1, r"rank must lie in 0\.\.5, found -1\.\.4"),
+        (RANK + 1, r"rank must lie in 0\.\.5, found 1\.\.6"),
+        (np.full((2, 3), 2**31 - 1, np.int32), r"rank must lie in 0\.\.5, found 2147483647\.\.2147483647"),
+        (np.zeros((2, 3), np.int32), "rank must have each number once, found 0 6 times"),
+        (np.array([[4, 0, 1], [5, 3, 3]], np.int32), "rank must have each number once, found 3 2 times"),
+    ],
+)
+def test_what_is_no_ranking_is_refused(rank: Any, said: str) -> None:
+    with pytest.raises(ProtocolError, match=said):
+        Assign(placement=1, in_force=0, held=HELD, rank=rank)
 
 
 # --- another version ----------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from message_examples import examples, hello, run_experts, same, submit, sums
 
 from protocol import codec, fields, wire
 from protocol.errors import ConfigError, ProtocolError
-from protocol.messages import MAX_ROWS, Assign, BeatSeen, Message, OpenWork, SayHello, Stop
+from protocol.messages import MAX_ROWS, NO_RANK, Assign, BeatSeen, Message, OpenWork, SayHello, Stop
 from protocol.wire import Bound, Dialled, wait
 
 pytestmark = pytest.mark.timeout(60)
@@ -283,7 +283,7 @@ def test_a_frame_that_the_other_side_would_not_take_is_not_sent() -> None:
 
 def test_the_largest_assignment_and_the_longest_prompt_fit_a_small_frame() -> None:
     longest: list[Message] = [
-        Assign(placement=1, in_force=0, held=np.ones((48, 512), np.uint8)),
+        Assign(placement=1, in_force=0, held=np.ones((48, 512), np.uint8), rank=NO_RANK),
         submit(prompt_ids=np.zeros(1 << 17, np.int32), stop_ids=[2**40] * fields.MAX_ITEMS),
     ]
     for message in longest:

@@ -13,11 +13,13 @@ from protocol.fields import MAX_ITEMS, MAX_TEXT_BYTES, TABLES
 from protocol.messages import (
     ALL_EXPERTS,
     F32,
+    I32,
     LOOKAHEAD_ROWS,
     MAX_BEAT_S,
     MAX_ENTRIES_PER_ROW,
     MAX_ROWS,
     MIN_BEAT_S,
+    NO_RANK,
     PROTOCOL,
     Any_,
     AskStatus,
@@ -170,6 +172,11 @@ def beat(**changes: Any) -> Beat:
     return replace(made, **changes)
 
 
+def a_rank(size: int) -> I32:
+    """(size, size): the last expert of the last layer is used most."""
+    return np.arange(size * size, dtype=np.int32)[::-1].reshape(size, size)
+
+
 def examples() -> list[Message]:
     """All classes; those with several forms more than once."""
     report = {"state": "ready", "step": 4, "busy_s": 0.5, "workers": [{"name": "box-a-0", "failed": None, "ok": True}]}
@@ -178,7 +185,8 @@ def examples() -> list[Message]:
         welcome(),
         Refused(mismatches=[["protocol", "2", "1"]]),
         SayHello(),
-        Assign(placement=1, in_force=0, held=np.eye(3, dtype=np.uint8)),
+        Assign(placement=1, in_force=0, held=np.eye(3, dtype=np.uint8), rank=NO_RANK),
+        Assign(placement=1, in_force=0, held=np.eye(3, dtype=np.uint8), rank=a_rank(3)),
         AssignProgress(placement=1, done=1, total=2),
         AssignReady(placement=1, experts=3),
         AssignFailed(placement=1, reason="no room"),
@@ -340,7 +348,9 @@ def _any_message(cls: type[Any]) -> st.SearchStrategy[Message]:
             step=st.integers(0, 2**62),
         ),
         Assign: st.builds(
-            lambda size: Assign(placement=2, in_force=1, held=np.eye(size, dtype=np.uint8)), st.integers(0, 9)
+            lambda size, rank: Assign(placement=2, in_force=1, held=np.eye(size, dtype=np.uint8), rank=rank(size)),
+            st.integers(0, 9),
+            st.sampled_from([lambda size: NO_RANK, a_rank]),
         ),
         AssignProgress: st.builds(lambda done: AssignProgress(placement=1, done=done, total=9), st.integers(0, 9)),
         Welcome: st.builds(welcome, session=TEXTS, work=TEXTS, inputs=TEXTS, beat_s=st.floats(MIN_BEAT_S, MAX_BEAT_S)),

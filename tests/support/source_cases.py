@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ import native
 from expert_worker.bank import ExpertBank
 from expert_worker.copy_plan import CopyPlan, plan_copies
 from expert_worker.expert_table import ExpertTable
+from expert_worker.shared_arena import SharedArena
 from expert_worker.sources.copied import CopiedSource
 from expert_worker.sources.direct import DirectSource
 from expert_worker.sources.mapped import MappedSource
+from expert_worker.sources.shared import SharedSource, arena_layout
 from expert_worker.sources.source import Source
 from protocol.messages import I32, I64, U8
 
@@ -48,6 +52,12 @@ def copied(budget: int | None) -> Opening:
     return lambda table: CopiedSource(table, FixedPlanner(budget))
 
 
+def shared(table: ExpertTable) -> SharedSource:
+    """An arena that nobody else uses."""
+    layout = replace(arena_layout(table, "f"), origin=secrets.token_hex(8))
+    return SharedSource(table, SharedArena.open(layout))
+
+
 SOURCES: dict[str, Opening] = {
     "mapped": MappedSource,
     "all copied": copied(None),
@@ -56,6 +66,7 @@ SOURCES: dict[str, Opening] = {
     "none copied": copied(0),
     "many slots": lambda table: DirectSource(table, 100 * BLOB),
     "few slots": lambda table: DirectSource(table, 9 * BLOB),
+    "shared": shared,
     "one slot": lambda table: DirectSource(table, BLOB),
     "no slot": lambda table: DirectSource(table, 0),
 }

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 
 from protocol.codec import MAX_FRAME_BYTES
-from protocol.messages import Assign, AssignReady, Beat, BeatSeen, Hello, Message, OpenWork, Welcome
+from protocol.messages import NO_RANK, Assign, AssignReady, Beat, BeatSeen, Hello, Message, OpenWork, Welcome
 from protocol.wire import Bound, Dialled, wait
 
 ROOT = Path(__file__).parents[2]
@@ -104,7 +104,7 @@ class ScriptedCoordinator:
     def assign_all(self, worker: WorkerProcess, hello: Hello, placement: int = 1) -> AssignReady:
         """Every expert of the worker's model."""
         shape = hello.geometry["layers"], hello.geometry["experts"]
-        self.say(Assign(placement=placement, in_force=0, held=np.ones(shape, np.uint8)))
+        self.say(Assign(placement=placement, in_force=0, held=np.ones(shape, np.uint8), rank=NO_RANK))
         return self.hear(self.control, AssignReady, worker)
 
     def close(self) -> None:

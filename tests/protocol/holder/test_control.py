@@ -18,6 +18,7 @@ from protocol.holder.control import Control
 from protocol.holder.membership import Membership
 from protocol.holder.serve import Desk, Leave, Orders, Progress
 from protocol.messages import (
+    NO_RANK,
     Assign,
     AssignFailed,
     AssignProgress,
@@ -57,7 +58,7 @@ class Preparer:
     def answer(self, work: RunExperts, wait_us: int) -> Sums:
         raise AssertionError("the compute loop is the test")
 
-    def make_room(self, wanted: Any, in_force: Any) -> None:
+    def make_room(self, wanted: Any, in_force: Any, rank: Any) -> None:
         """There is any amount."""
 
     def prepare(self, layer: int, experts: Any) -> Iterator[None]:
@@ -142,7 +143,7 @@ def test_beats_carry_the_progress_of_the_compute_loop(worker: Worker) -> None:
 
 def test_an_assignment_is_reported_layer_by_layer(worker: Worker) -> None:
     line = worker.join()
-    line.tell(Assign(placement=4, in_force=0, held=np.ones((LAYERS, EXPERTS), np.uint8)))
+    line.tell(Assign(placement=4, in_force=0, held=np.ones((LAYERS, EXPERTS), np.uint8), rank=NO_RANK))
     assert [next_of(line, AssignProgress).done for _ in range(LAYERS)] == [1, 2, 3]
     ready = next_of(line, AssignReady)
     assert (ready.placement, ready.experts) == (4, LAYERS * EXPERTS)
@@ -151,8 +152,8 @@ def test_an_assignment_is_reported_layer_by_layer(worker: Worker) -> None:
 def test_a_newer_assignment_replaces_one_that_is_not_ready(worker: Worker) -> None:
     line = worker.join()
     worker.bank.may_go_on.clear()
-    line.tell(Assign(placement=4, in_force=0, held=np.ones((LAYERS, EXPERTS), np.uint8)))
-    line.tell(Assign(placement=5, in_force=0, held=np.zeros((LAYERS, EXPERTS), np.uint8)))
+    line.tell(Assign(placement=4, in_force=0, held=np.ones((LAYERS, EXPERTS), np.uint8), rank=NO_RANK))
+    line.tell(Assign(placement=5, in_force=0, held=np.zeros((LAYERS, EXPERTS), np.uint8), rank=NO_RANK))
     worker.bank.may_go_on.set()
     ready = next_of(line, AssignReady)
     assert (ready.placement, ready.experts) == (5, 0)
@@ -160,7 +161,7 @@ def test_a_newer_assignment_replaces_one_that_is_not_ready(worker: Worker) -> No
 
 def test_an_assignment_of_another_shape_fails_and_the_worker_stays(worker: Worker) -> None:
     line = worker.join()
-    line.tell(Assign(placement=4, in_force=0, held=np.ones((1, 1), np.uint8)))
+    line.tell(Assign(placement=4, in_force=0, held=np.ones((1, 1), np.uint8), rank=NO_RANK))
     failed = next_of(line, AssignFailed)
     assert failed.placement == 4
     assert "(1, 1)" in failed.reason
@@ -233,7 +234,7 @@ def test_an_endpoint_that_cannot_be_dialled_is_a_sentence() -> None:
 def test_a_mistake_in_the_thread_ends_the_process(worker: Worker) -> None:
     line = worker.join()
     worker.bank.raises = ZeroDivisionError("a mistake")
-    line.tell(Assign(placement=1, in_force=0, held=np.ones((LAYERS, EXPERTS), np.uint8)))
+    line.tell(Assign(placement=1, in_force=0, held=np.ones((LAYERS, EXPERTS), np.uint8), rank=NO_RANK))
     assert worker.order() == Leave(code=1, reason="ZeroDivisionError: a mistake")
 
 

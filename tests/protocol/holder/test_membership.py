@@ -10,6 +10,7 @@ from protocol.holder.holdings import Holdings
 from protocol.holder.membership import HELLO_AGAIN_S, SILENCE_S, Greet, Instruction, Membership, Prepare, SendBeat
 from protocol.holder.serve import Desk, Leave
 from protocol.messages import (
+    NO_RANK,
     U8,
     Assign,
     BeatSeen,
@@ -147,7 +148,7 @@ def test_beats_that_are_seen_keep_it_going(member: Membership) -> None:
 def test_other_words_of_the_coordinator_do_not_make_up_for_unseen_beats(member: Membership) -> None:
     passing = Passing(member)
     passing.until(SILENCE_S)
-    member.hear(Assign(placement=1, in_force=0, held=HELD), passing.now)
+    member.hear(Assign(placement=1, in_force=0, held=HELD, rank=NO_RANK), passing.now)
     assert kinds(passing.at(SILENCE_S)) == {"Greet"}
 
 
@@ -180,7 +181,7 @@ def test_time_in_which_it_was_stopped_does_not_count(member: Membership) -> None
 
 
 def test_an_assignment_belongs_to_the_session(member: Membership) -> None:
-    [first] = member.hear(Assign(placement=1, in_force=0, held=HELD), 0.1)
+    [first] = member.hear(Assign(placement=1, in_force=0, held=HELD, rank=NO_RANK), 0.1)
     assert isinstance(first, Prepare)
     member.hear(SayHello(), 0.2)
     [again] = member.hear(welcome(token="t2"), 0.3)
@@ -191,7 +192,7 @@ def test_an_assignment_belongs_to_the_session(member: Membership) -> None:
     assert isinstance(other, Desk)
     assert isinstance(other.holdings, Holdings)
     assert other.holdings is not first.holdings
-    [second] = member.hear(Assign(placement=1, in_force=0, held=HELD), 0.6)
+    [second] = member.hear(Assign(placement=1, in_force=0, held=HELD, rank=NO_RANK), 0.6)
     assert isinstance(second, Prepare)
     assert second.holdings is other.holdings
 
@@ -210,7 +211,7 @@ def test_what_a_worker_does_not_take_is_counted(member: Membership, message: Mes
     assert member.dropped == 1
 
 
-@pytest.mark.parametrize("message", [BeatSeen(session="s1"), Assign(placement=1, in_force=0, held=HELD)])
+@pytest.mark.parametrize("message", [BeatSeen(session="s1"), Assign(placement=1, in_force=0, held=HELD, rank=NO_RANK)])
 def test_before_a_welcome_there_is_nothing_to_do(fresh: Membership, message: Message) -> None:
     assert fresh.hear(message, 0.1) == []
     assert fresh.dropped == 1

@@ -14,7 +14,7 @@ from protocol.errors import ExpertError
 from protocol.holder import serve as serve_module
 from protocol.holder.holdings import Holdings
 from protocol.holder.serve import Desk, Leave, Orders, Progress, compute
-from protocol.messages import Assign, BeatSeen, Message, OpenWork, RunExperts, SayHello, Stop, Sums, WorkFailed
+from protocol.messages import NO_RANK, Assign, BeatSeen, Message, OpenWork, RunExperts, SayHello, Stop, Sums, WorkFailed
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -61,7 +61,7 @@ class Loop:
     def desk(self, endpoint: str = "w1", session: str = "s1", token: str = "t1", placement: int = 1) -> QueueLine:
         """Give it a desk that holds everything under one placement, and wait until it has taken it."""
         holdings = Holdings()
-        holdings.add(Assign(placement=placement, in_force=0, held=np.ones((2, 4), np.uint8)))
+        holdings.add(Assign(placement=placement, in_force=0, held=np.ones((2, 4), np.uint8), rank=NO_RANK))
         line = self.lines.setdefault(endpoint, QueueLine())
         self.orders.give(Desk(session=session, token=token, work=endpoint, holdings=holdings))
         opened = line.told()

@@ -1,0 +1,170 @@
+"""One copy of all experts in shared memory, for all workers of a machine (`shared_arena.py`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from expert_worker.arena_layout import ArenaLayout
+from expert_worker.expert_table import ExpertTable
+from expert_worker.file_reader import FileReader
+from expert_worker.loading import PIECE_BYTES, Loading
+from expert_worker.shared_arena import Phase, SharedArena
+from expert_worker.sources.mapped import MappedSource
+from expert_worker.sources.source import Counters, Displaced, Experts, distinct
+from protocol.errors import ArenaError, ChangedExpertError, ExpertError
+from protocol.layout import ROLES
+from protocol.messages import I32, U8
+
+log = logging.getLogger(__name__)
+
+WAIT_S = 0.05
+"""For whoever loads, at one go: beats are due meanwhile."""
+
+
+def arena_layout(table: ExpertTable, fingerprint: str) -> ArenaLayout:
+    """A unit for each matrix of each layer, as it lies in its file."""
+    experts = table.layout.experts
+    units = tuple(
+        (f"{layer}.{role}", size * experts)
+        for layer, _ in table.layout.with_experts()
+        for role, size in zip(ROLES, table.sizes(layer), strict=True)
+    )
+    origin = ",".join(f"{file.size}:{file.modified_ns}" for file in table.files.values())
+    return ArenaLayout(fingerprint=fingerprint, units=units, origin=origin)
+
+
+class SharedSource:
+    """The arena, once it is complete; the files' mapping until then, and if it is given up."""
+
+    name = "shared"
+
+    def __init__(self, table: ExpertTable, arena: SharedArena, reserved: Callable[[], None] = lambda: None) -> None:
+        """Takes over `arena`, whose layout is `arena_layout`; `reserved` is told when all its memory is taken."""
+        self.pages = arena.pages
+        """As in `Hello.pages`."""
+        self._reserved = reserved
+        self.counters = Counters()
+        self._table = table
+        self._arena: SharedArena | None = arena
+        self._rest = MappedSource(table, self.counters)
+        self._layers = [layer for layer, _ in table.layout.with_experts()]
+
+    def make_room(self, wanted: U8, rank: I32 | None) -> None:
+        """Nothing: the arena has all."""
+
+    def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
+        """Load the arena, or wait for whoever does, if it is not complete."""
+        if self._arena is not None and not self.counters.copied_experts:
+            try:
+                yield from self._complete(self._arena)
+            except ArenaError as error:
+                log.warning("experts come from the files, for the arena is of no use: %s", error)
+                self._give_up()
+        if self._arena is None:
+            yield from self._rest.prepare(layer, experts)
+
+    def fetch(self, layer: int, experts: I32) -> tuple[I32, U8] | None:
+        """Nothing has to be brought, unless the arena was given up."""
+        wanted = distinct(experts)
+        self._table.lease(layer, wanted.tolist())
+        copied = self._table.placed[layer, wanted].astype(np.bool_)
+        hits = int(np.count_nonzero(copied))
+        self.counters.copy_hits += hits
+        return self._rest.fetch(layer, wanted[~copied]) if hits < len(wanted) else None
+
+    def release(self) -> None:
+        """The kernels have done."""
+        self._table.release()
+
+    def check(self, layer: int, experts: I32) -> None:
+        """See `Source`."""
+        placed = self._table.placed[layer, experts]
+        if not placed.all():
+            self._table.check(layer, experts)
+        if placed.any() and self._arena is not None and (problem := self._arena.problem()):
+            raise ChangedExpertError(layer, int(experts[0]), problem)
+
+    def missing(self, layer: int, experts: I32) -> U8:
+        """None, unless the arena was given up."""
+        return self._rest.missing(layer, experts) if self._arena is None else np.zeros(len(experts), np.uint8)
+
+    def displacing(self, told: Displaced) -> None:
+        """Hints displace nothing."""
+
+    def warm(self, layer: int, experts: Experts) -> None:
+        """Of use only if the arena was given up."""
+        if self._arena is None:
+            self._rest.warm(layer, experts)
+
+    def shed(self, count: int) -> int:
+        """Leave the arena, which goes when all its users have left it: no part of it can."""
+        if not count or self._arena is None or not self.counters.copied_experts:
+            return 0
+        gone = self.counters.copied_bytes
+        self._give_up()
+        self.counters.shed_bytes += gone
+        return gone
+
+    def close(self) -> None:
+        """Leave the arena."""
+        self._give_up()
+
+    def _complete(self, arena: SharedArena) -> Iterator[None]:
+        while arena.phase is Phase.WAITING:
+            arena.wait(WAIT_S)
+            yield
+        self._reserved()
+        if arena.phase is Phase.OWNER:
+            yield from self._load(arena)
+            arena.finish()
+        for number, layer in enumerate(self._layers):
+            self._place(layer, [arena.data(3 * number + role) for role in range(3)])
+            yield
+
+    def _load(self, arena: SharedArena) -> Iterator[None]:
+        """Read every unit that is missing."""
+        loading = Loading("the arena", arena.layout.bytes, self.counters)
+        reader = FileReader(self._table, own_pages=False)
+        try:
+            for number in arena.missing():
+                layer, role = self._layers[number // 3], number % 3
+                unit = arena.unit_view(number).reshape(self._table.layout.experts, -1)
+                piece = max(1, PIECE_BYTES // unit.shape[1])
+                for experts in np.split(np.arange(len(unit)), range(piece, len(unit), piece)):
+                    outcome = reader.read_role(layer, role, experts, [unit[expert] for expert in experts.tolist()])
+                    self._table.check(layer, experts)
+                    if len(outcome.failed):
+                        raise ExpertError(layer, int(experts[outcome.failed[0]]), "its bytes cannot be read")
+                    loading.add(outcome)
+                    yield
+                arena.mark(number)
+        except ExpertError as error:
+            arena.fail(str(error))
+            self._arena = None
+            raise
+        finally:
+            reader.close()
+        loading.end()
+
+    def _place(self, layer: int, roles: list[U8]) -> None:
+        experts = self._table.layout.experts
+        views = [role.reshape(experts, -1) for role in roles]
+        for expert in range(experts):
+            self._table.place(layer, expert, [view[expert] for view in views])
+        self.counters.copied_experts += experts
+        self.counters.copied_bytes += sum(role.nbytes for role in roles)
+
+    def _give_up(self) -> None:
+        """From now on experts come from the files; what is leased stays mapped until it is placed anew."""
+        self._reserved()
+        if self._arena is None:
+            return
+        for layer in self._layers:
+            for expert in np.flatnonzero(self._table.placed[layer]).tolist():
+                self._table.displace(layer, expert)
+        self.counters.copied_experts = self.counters.copied_bytes = 0
+        arena, self._arena = self._arena, None
+        arena.close()
