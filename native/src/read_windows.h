@@ -9,8 +9,8 @@ namespace reads {
 
 // Past the page cache, offsets, counts and addresses are multiples of this: enough for every usual disk.
 constexpr int64_t PAGE = 4096;
-// Bytes of a request at most. A disk's cost per request has long stopped to matter, the kernel cuts such a request up
-// anyway, and several of them fit the scratch at once. A load of 8 MiB x 4 takes all that a disk gives.
+// Bytes of a request at most: at this size a disk's cost per request counts for nothing, larger ones are cut up by the
+// kernel anyway, and eight of them fit the scratch at once.
 constexpr int64_t MOST = 8 << 20;
 
 struct Range {

@@ -66,6 +66,7 @@ print("alive", mapped() >= 10)
         (POPULATE, "True"),
         (TRUNCATED, "alive True"),
     ],
+    ids=["io_uring", "cachestat", "populate", "populate of a truncated file"],
 )
 def test_what_is_refused_is_done_otherwise(tmp_path: Path, code: str, said: str) -> None:
     path = tmp_path / "file"

@@ -15,7 +15,7 @@ import native
 from protocol.mapped import MappedFile
 
 PAGE = mmap.PAGESIZE
-PAGES = 1024
+PAGES = 4096
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def file(tmp_path: Path) -> Iterator[MappedFile]:
     """A file that is on its disk, with a few bytes after its last whole page."""
     path = tmp_path / "file"
     with path.open("wb") as written:
-        written.write(np.arange(PAGES * PAGE + 5, dtype=np.uint32).astype(np.uint8).tobytes())
+        written.write(bytes(range(256)) * (PAGES * PAGE // 256) + bytes(range(5)))
         os.fsync(written.fileno())
     with MappedFile.open(path) as file:
         yield file
@@ -84,9 +84,9 @@ def test_of_no_bytes_and_of_a_closed_file_nothing_is_known(file: MappedFile) -> 
 
 def test_all_of_a_part_is_read_in_however_large_the_windows_are(told: MappedFile) -> None:
     dropped(told)
-    native.will_need(addresses(told, [5, 900 * PAGE]), counts(700 * PAGE, 9 * PAGE))
-    deadline = time.monotonic() + 30
-    while resident(told, (5, 700 * PAGE), (900 * PAGE, 9 * PAGE)) != [1, 1]:
+    native.will_need(addresses(told, [5, 4000 * PAGE]), counts(3900 * PAGE, 9 * PAGE))
+    deadline = time.monotonic() + 60
+    while resident(told, (5, 3900 * PAGE), (4000 * PAGE, 9 * PAGE)) != [1, 1]:
         assert time.monotonic() < deadline
         os.sched_yield()
 
