@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from protocol.host_ledger import planning
@@ -54,4 +55,5 @@ def churn(folder: Path, root: Path, rounds: int) -> None:
 
 if __name__ == "__main__":
     kind, folder, root, *numbers = sys.argv[1:]
-    {"take": take, "hold": hold, "churn": churn}[kind](Path(folder), Path(root), *map(int, numbers))
+    known: dict[str, Callable[..., None]] = {"take": take, "hold": hold, "churn": churn}
+    known[kind](Path(folder), Path(root), *map(int, numbers))
