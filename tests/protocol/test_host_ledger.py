@@ -116,7 +116,7 @@ def test_an_error_within_the_block_releases_the_lock(folder: Path, machine: Fake
 @pytest.mark.timeout(120)
 def test_four_that_start_at_once_share_room_for_one_and_a_half(start: Start, machine: FakeMachine) -> None:
     machine.memory(64 * GIB, 96 * MIB)
-    children = [start("take", 64 * MIB) for _ in range(4)]
+    children = [start("take", 64 * MIB, 0) for _ in range(4)]
     assert [line(child) for child in children] == ["ready"] * 4
     for child in children:
         assert child.stdin is not None
@@ -140,7 +140,7 @@ def test_many_that_come_and_go_never_promise_more_than_there_is(
 
 @pytest.mark.timeout(60)
 def test_the_promise_of_a_killed_process_is_dropped(start: Start, machine: FakeMachine, folder: Path) -> None:
-    child = start("take", 64 * MIB)
+    child = start("take", 64 * MIB, 0)
     assert child.stdin is not None
     child.stdin.write("go\n")
     child.stdin.flush()

@@ -21,11 +21,11 @@ def say(word: object) -> None:
     sys.stdout.flush()
 
 
-def take(folder: Path, root: Path, wanted: int) -> None:
+def take(folder: Path, root: Path, wanted: int, headroom: int) -> None:
     say("ready")
     sys.stdin.readline()
     with planning(deadline_s=60, folder=folder, root=root) as ledger:
-        count = min(wanted, ledger.available) // mmap.PAGESIZE * mmap.PAGESIZE
+        count = max(0, min(wanted, ledger.available - headroom)) // mmap.PAGESIZE * mmap.PAGESIZE
         pledge = ledger.promise(count)
     with pledge, mmap.mmap(-1, max(count, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         for start in range(0, count, 1 << 20):
@@ -55,5 +55,5 @@ def churn(folder: Path, root: Path, rounds: int) -> None:
 
 if __name__ == "__main__":
     kind, folder, root, *numbers = sys.argv[1:]
-    kinds: dict[str, Callable[..., None]] = {"take": take, "hold": hold, "churn": churn}
-    kinds[kind](Path(folder), Path(root), *map(int, numbers))
+    known: dict[str, Callable[..., None]] = {"take": take, "hold": hold, "churn": churn}
+    known[kind](Path(folder), Path(root), *map(int, numbers))

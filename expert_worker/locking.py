@@ -1,0 +1,101 @@
+"""What a worker tells the kernel of pages it has: to keep them, to take them back, to make them large.
+
+Nothing here changes what is computed, so nothing here fails: what the kernel refuses is a note for a person. None of
+the calls holds the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import resource
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+_MADV_HUGEPAGE = 14
+_libc: Any = ctypes.CDLL(None, use_errno=True)
+for _call in (_libc.mlock, _libc.munlock):
+    _call.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockResult:
+    """What has come of a wish to lock."""
+
+    bytes: int
+    """Locked: all, or 0."""
+    note: str
+    """Why it was refused; empty if it was not."""
+
+
+def lock(data: Bytes) -> LockResult:
+    """Have all pages of `data` (1-D, contiguous) kept in memory until `unlock`, or until its memory is unmapped.
+
+    Pages that are not there yet are taken now. All or nothing. Locks are not counted, and are of whole pages: `data`
+    should begin and end where pages do, else a neighbour's lock ends with its own.
+    """
+    if not data.nbytes or not _libc.mlock(data.ctypes.data, data.nbytes):
+        return LockResult(bytes=data.nbytes, note="")
+    reason = os.strerror(ctypes.get_errno())
+    unlock(data)  # of a lock that failed half-way the kernel keeps the first half
+    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if limit != resource.RLIM_INFINITY:
+        reason = f"{reason}; this process may lock {_mib(limit)} (ulimit -l, LimitMEMLOCK=)"
+    return LockResult(bytes=0, note=f"{_mib(data.nbytes)} are not locked in memory: {reason}")
+
+
+def unlock(data: Bytes) -> None:
+    """The kernel may have the pages of `data` again when it needs memory. Does nothing to what is not locked."""
+    _libc.munlock(data.ctypes.data, data.nbytes)
+
+
+def release(data: Bytes) -> str:
+    """Give back at once all pages that lie wholly within `data`, locked or not; a note if the kernel refuses.
+
+    Of memory without a file what was there is lost, and reads as zeros; a file's mapping is read from the file again.
+    """
+    start = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
+    count = (data.ctypes.data + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
+    if count <= 0:
+        return ""
+    _libc.munlock(start, count)  # locked pages are not given back
+    return _advised(start, count, mmap.MADV_DONTNEED, "given back")
+
+
+def forget(descriptor: int, offset: int, count: int) -> str:
+    """Have a file's pages dropped that were read for a copy, else the same bytes are in memory twice.
+
+    Pages that a process has mapped, or that are to be written, stay; those of another worker that has yet to read them
+    do not: once a host, after its last worker has its copy, is often enough. Gives a note if the kernel refuses.
+    """
+    try:
+        os.posix_fadvise(descriptor, offset, count, os.POSIX_FADV_DONTNEED)
+    except OSError as error:
+        return f"pages of a file that was copied stay in memory: {error.strerror}"
+    return ""
+
+
+def prefer_large_pages(data: Bytes) -> str:
+    """Ask for pages of 2 MiB in private memory that nobody has touched yet; a note if the kernel has none.
+
+    Experts here and there in such memory were read at 1.2 times the rate, and filling it took twice the processor time
+    (docs/tiers.md). A part of a large page that is given back is not free before memory is short.
+    """
+    start = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
+    return _advised(start, data.ctypes.data + data.nbytes - start, _MADV_HUGEPAGE, "made large")
+
+
+def _advised(start: int, count: int, advice: int, what: str) -> str:
+    if _libc.madvise(start, count, advice):
+        return f"{_mib(count)} are not {what}: {os.strerror(ctypes.get_errno())}"
+    return ""
+
+
+def _mib(count: int) -> str:
+    return f"{count / (1 << 20):.1f} MiB"
