@@ -32,8 +32,8 @@ class ExpertBank:
         self.layout = model.layout
         self._there = model.there
         self._pool = pool
-        self._table = ExpertTable(model)
-        self._source = source(self._table)
+        self.table = ExpertTable(model)
+        self._source = source(self.table)
         self.hints = HintBook()
         self._source.displacing(self.hints.displaced)
 
@@ -75,7 +75,7 @@ class ExpertBank:
         try:
             native.run_experts(
                 self._pool,
-                *self._table.matrices(layer),
+                *self.table.matrices(layer),
                 rows,
                 entry_expert,
                 entry_row,
@@ -94,11 +94,11 @@ class ExpertBank:
     def answer(self, work: RunExperts, wait_us: int) -> Sums:
         """See `protocol.holder.answer.Runner`: from the message to the message in one native call."""
         layer, experts = work.layer, work.entry_expert
-        if layer not in self._table:
+        if layer not in self.table:
             layer_of(self.layout, layer)  # says why
         self._fetch(work)
         try:
-            reply = native.answer_call(Sums, work, self._pool, *self._table.matrices(layer), wait_us)
+            reply = native.answer_call(Sums, work, self._pool, *self.table.matrices(layer), wait_us)
         except (native.EntryRangeError, native.NonFiniteError) as error:
             self._source.check(layer, experts)  # if it has changed, that is why
             raise in_words(layer, error, experts) from None
@@ -111,7 +111,7 @@ class ExpertBank:
 
     def warm(self, layer: int, experts: I32, step: int) -> None:
         """These (n,) may be needed soon, for a step: have them brought if that is worth it. From any thread; advice."""
-        if len(experts) and layer in self._table:
+        if len(experts) and layer in self.table:
             missing = self._source.missing(layer, experts)
             wanted = self.hints.want(layer, experts, missing, step, time.monotonic())
             if len(wanted):
@@ -135,15 +135,15 @@ class ExpertBank:
             return
         check_ids(self.layout, layer, experts)
         check_there(self._there, layer, experts)
-        self._table.check(layer, experts)
+        self.table.check(layer, experts)
         for _ in self._source.prepare(layer, experts):
             yield
-            self._table.check(layer, experts)
+            self.table.check(layer, experts)
 
     def close(self) -> None:
         """Give up what the source holds, and no longer survive changes of the files. May be called again."""
         self._source.close()
-        self._table.close()
+        self.table.close()
 
     def __enter__(self) -> Self:
         return self

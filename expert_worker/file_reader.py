@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import native
 from expert_worker.expert_table import ExpertTable, Ranges
+from expert_worker.locking import forget
 from protocol.messages import I32, I64, U8
 
 log = logging.getLogger(__name__)
@@ -57,14 +58,16 @@ class FileReader:
         began = time.perf_counter()
         left = np.arange(len(arrays), dtype=np.intp)
         fallbacks = 0
+        absent = native.resident(ranges.descriptor, ranges.offset, ranges.length) == 0
         if self._direct:  # what memory has is copied from there: a warm restart needs no disk
-            absent = native.resident(ranges.descriptor, ranges.offset, ranges.length) == 0
             past_cache = np.flatnonzero(absent & np.isin(ranges.descriptor, list(self._direct)))
             descriptors = np.array([self._direct.get(one, one) for one in ranges.descriptor.tolist()], np.int32)
             lost = self._read(descriptors, ranges.offset, arrays, past_cache, direct=True)
             fallbacks = len(np.unique(lost // each))
             left = np.concatenate([lost, np.setdiff1d(left, past_cache)])
         lost = self._read(ranges.descriptor, ranges.offset, arrays, left, direct=False)
+        for index in left[absent[left]].tolist():  # pages that are here for this read alone
+            forget(int(ranges.descriptor[index]), int(ranges.offset[index]), int(ranges.length[index]))
         us = int((time.perf_counter() - began) * 1e6)
         return Outcome(np.unique(lost // each).astype(np.int32), int(ranges.length.sum()), us, fallbacks)
 

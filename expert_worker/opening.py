@@ -11,6 +11,7 @@ from expert_worker.arena_file import sweep
 from expert_worker.bank import ExpertBank
 from expert_worker.copy_plan import Budget
 from expert_worker.expert_table import ExpertTable
+from expert_worker.locking import lock
 from expert_worker.memory_plan import LEDGER_S, MemoryPlanner
 from expert_worker.shared_arena import FOLDER, SharedArena
 from expert_worker.sources.choice import GIB, Asked, Choice, Facts, choose
@@ -60,9 +61,9 @@ def _source(table: ExpertTable, model: Model, choice: Choice) -> Source:
             return DirectSource(table, choice.ram or 0)
         case "copies":
             budget: Budget = "auto" if choice.ram is None else choice.ram
-            return CopiedSource(table, MemoryPlanner(budget, choice.headroom))
+            return CopiedSource(table, MemoryPlanner(budget, choice.headroom), lock=lock)
         case "arena":
-            return CopiedSource(table, MemoryPlanner(None, choice.headroom), name="arena")
+            return CopiedSource(table, MemoryPlanner(None, choice.headroom), name="arena", lock=lock)
         case _:
             return _shared(table, model, choice)
 
@@ -75,7 +76,7 @@ def _shared(table: ExpertTable, model: Model, choice: Choice) -> Source:
         return _join_arena(table, model, choice.headroom)
     except (ArenaError, LedgerError) as error:
         log.warning("copies of this process's own instead of a shared arena: %s", error)
-        return CopiedSource(table, MemoryPlanner("auto", choice.headroom))
+        return CopiedSource(table, MemoryPlanner("auto", choice.headroom), lock=lock)
 
 
 def _join_arena(table: ExpertTable, model: Model, headroom: int) -> SharedSource:

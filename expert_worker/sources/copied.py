@@ -14,14 +14,14 @@ from expert_worker.copy_plan import CopyPlan
 from expert_worker.expert_table import ExpertTable
 from expert_worker.file_reader import FileReader
 from expert_worker.loading import PIECE_BYTES, Loading
+from expert_worker.locking import LockResult
 from expert_worker.sources.mapped import MappedSource
 from expert_worker.sources.source import Counters, Displaced, Experts, distinct
 from protocol.messages import I32, U8
 
 log = logging.getLogger(__name__)
 
-Lock = Callable[[U8], tuple[int, str]]
-"""Bytes locked, and why not if that is none."""
+Lock = Callable[[U8], LockResult]
 
 
 class Planner(Protocol):
@@ -161,10 +161,10 @@ class CopiedSource:
         for memory in memories:
             if self._lock is None:
                 return
-            locked, note = self._lock(memory)
-            self.counters.locked_bytes += locked
-            if not locked:
-                log.info("%s", note)
+            result = self._lock(memory)
+            self.counters.locked_bytes += result.bytes
+            if result.note:
+                log.info("%s; no more is tried", result.note)
                 self._lock = None
 
     def _count(self) -> None:

@@ -44,8 +44,7 @@ def test_the_hottest_are_copied_within_a_budget(model: Path) -> None:
         sums_of(bank, LAYERS - 1, hot)
         assert bank.counts()["copy_hits"] == 3
         bank.source.shed(1)  # the coldest of these goes
-        assert not bank.source.from_files(LAYERS - 1, np.array(hot[1:], np.int32))
-        assert bank.source.from_files(LAYERS - 1, np.array(hot[:1], np.int32))
+        assert bank.table.placed[LAYERS - 1, hot].tolist() == [0, 1, 1]
         assert bank.counts()["shed_bytes"] == BLOB
 
 
