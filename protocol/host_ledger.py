@@ -30,7 +30,7 @@ FOLDERS = (Path("/dev/shm"), Path("/tmp"))
 FOREIGN_AFTER_S = 900
 """A promise of a process that cannot be seen from here, as it is in another container, counts for so long after it was
 last written."""
-_UPDATE_WITHIN_S = 5.0
+_WITHDRAWN_WITHIN_S = 5.0
 _POLL_S = 0.002
 
 
@@ -83,14 +83,15 @@ class Pledge:
     def touched(self, count: int) -> None:
         """Of the bytes promised, `count` have been touched by now. Cheap: written after a good part more alone."""
         if self._is_open and count - self._promise.touched >= self._step:
-            self._promise = replace(self._promise, touched=min(count, self._promise.bytes), written=_now())
-            self._update((self._promise,))
+            now = replace(self._promise, touched=min(count, self._promise.bytes), written=_now())
+            if self._update((now,), within_s=0):  # else the next time
+                self._promise = now
 
     def withdraw(self) -> None:
         """Nothing is promised any more. Does nothing the second time."""
         if self._is_open:
             self._is_open = False
-            self._update(())
+            self._update((), within_s=_WITHDRAWN_WITHIN_S)
 
     def __enter__(self) -> Self:
         return self
@@ -98,10 +99,14 @@ class Pledge:
     def __exit__(self, *_: object) -> None:
         self.withdraw()
 
-    def _update(self, kept: Sequence[Promise]) -> None:
+    def _update(self, kept: Sequence[Promise], within_s: float) -> bool:
         """If it fails, others plan with too little for as long as this process lives: no reason to stop it."""
-        with suppress(LedgerError), _locked(self._path, _UPDATE_WITHIN_S) as file:
-            file.write([each for each in file.read()[0] if each.key != self._promise.key] + list(kept))
+        try:
+            with _locked(self._path, within_s) as file:
+                file.write([each for each in file.read()[0] if each.key != self._promise.key] + list(kept))
+        except LedgerError:
+            return False
+        return True
 
 
 @contextmanager

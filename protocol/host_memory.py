@@ -6,6 +6,7 @@ It is one moment's reading, no reservation: `host_ledger.py` keeps processes fro
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,22 +25,34 @@ class HostMemory:
     """The control group with the tightest limit; None if that is the machine itself."""
     unknown: str = ""
     """Why it is not known how much is available; empty if it is."""
+    machine_total: int = 0
+    """What the machine has in all."""
     machine_available: int = 0
-    """What the machine has, whatever limits there are."""
+    """What of it is available, whatever limits there are."""
     groups: tuple[GroupRoom, ...] = ()
     """All groups around this process that have a limit, the innermost first."""
 
 
-def host_memory(root: Path = Path("/")) -> HostMemory:
-    """What /proc and the memory control groups (versions 1 and 2) below `root` say. Never fails: see `unknown`."""
+def host_memory(root: Path = Path("/"), around: Sequence[Path] | None = None) -> HostMemory:
+    """What /proc and the memory control groups (versions 1 and 2) below `root` say. Never fails: see `unknown`.
+
+    `around` has the groups, if they are known already (`memory_groups`): who asks often saves half of the time.
+    """
     total, available = meminfo(root)
     if total is None or available is None:
         reason = f"{root / 'proc/meminfo'} does not state MemTotal and MemAvailable"
         return HostMemory(total=total or 0, available=0, bound_by=None, unknown=reason)
     try:
-        found = [group_room(group) for group in memory_groups(root)]
+        found = [group_room(group) for group in (memory_groups(root) if around is None else around)]
     except GroupError as error:  # a limit that is not known may be any: nothing is safe to take
-        return HostMemory(total=total, available=0, bound_by=None, unknown=str(error), machine_available=available)
+        return HostMemory(
+            total=total,
+            available=0,
+            bound_by=None,
+            unknown=str(error),
+            machine_total=total,
+            machine_available=available,
+        )
     # A limit binds as soon as less is left of it than of everything else.
     groups = tuple(room for room in found if room is not None and room.limit < total)
     tightest = min(groups, key=lambda each: each.room, default=None)
@@ -48,6 +61,7 @@ def host_memory(root: Path = Path("/")) -> HostMemory:
         total=binds.limit if binds else total,
         available=binds.room if binds else available,
         bound_by=binds.group if binds else None,
+        machine_total=total,
         machine_available=available,
         groups=groups,
     )

@@ -123,3 +123,9 @@ def test_pages_come_and_go(file: Path) -> None:
     assert cached_bytes(file) == 96 * MIB
     drop_pages(file)
     assert cached_bytes(file) == 0
+
+
+def test_who_is_not_root_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(pytest.skip.Exception, match="only root can make a control group"):
+        skip_unless_possible()

@@ -168,6 +168,20 @@ def test_a_lock_that_is_not_released_is_an_error_after_a_while(
     assert plan(folder, machine).available == 48 * GIB
 
 
+@pytest.mark.timeout(60)
+def test_loading_does_not_wait_for_the_lock(start: Start, machine: FakeMachine, folder: Path) -> None:
+    with planning(deadline_s=10, folder=folder, root=machine.root) as ledger:
+        pledge = ledger.promise(10 * GIB)
+    child = start("hold")
+    assert line(child) == "held"
+    pledge.touched(4 * GIB)
+    end(child)
+    assert plan(folder, machine).promised == 10 * GIB
+    pledge.touched(4 * GIB)
+    assert plan(folder, machine).promised == 6 * GIB
+    pledge.withdraw()
+
+
 @pytest.mark.parametrize("text", [b"\0" * 100, b"{", b"x" * 100_000])
 def test_a_damaged_ledger_is_replaced_and_that_is_said(folder: Path, machine: FakeMachine, text: bytes) -> None:
     path = ledger_path(folder)

@@ -23,7 +23,7 @@ def seen(machine: FakeMachine) -> tuple[int, Path | None, str]:
 
 def test_a_machine_without_groups(machine: FakeMachine) -> None:
     assert host_memory(machine.root) == HostMemory(
-        total=64 * GIB, available=48 * GIB, bound_by=None, machine_available=48 * GIB
+        total=64 * GIB, available=48 * GIB, bound_by=None, machine_total=64 * GIB, machine_available=48 * GIB
     )
 
 
