@@ -53,7 +53,17 @@ class Phase(Enum):
 class SharedArena:
     """An open arena. One thread uses it at a time, but `unit_view` and `mark` may be called by several.
 
-    An ArenaError of any method has closed the arena, and the process may go on with a copy of its own.
+    An ArenaError of any method has closed the arena, and the process may go on with a copy of its own::
+
+        with SharedArena.open(layout) as arena:
+            while arena.poll() is Phase.WAITING:
+                ...  # beat, tell of arena.loaded_bytes, pause unless arena.reserving, look at the time
+            if arena.phase is Phase.OWNER:
+                for number in arena.missing():
+                    ...  # write into arena.unit_view(number), or arena.fail(reason)
+                    arena.mark(number)
+                arena.finish()
+            ...  # arena.data(number)
     """
 
     def __init__(self, layout: ArenaLayout, file: ArenaFile, patience_s: float, now: Callable[[], float]) -> None:
@@ -90,6 +100,11 @@ class SharedArena:
         return arena
 
     @property
+    def reserving(self) -> bool:
+        """Whether WAITING is for this process itself: `poll` again at once, it takes its time."""
+        return self._reserved >= 0
+
+    @property
     def pages(self) -> str:
         """As of `protocol.pages`: the same for all who use this very file, and for nobody else."""
         self._check_open()
@@ -117,7 +132,7 @@ class SharedArena:
         """`poll` until it is no more WAITING, or the time is over."""
         until = time.monotonic() + timeout_s
         while self.poll() is Phase.WAITING and time.monotonic() < until:
-            if self._reserved < 0:
+            if not self.reserving:
                 time.sleep(_PAUSE_S)
         return self.phase
 
@@ -198,7 +213,7 @@ class SharedArena:
             raise
 
     def _advance(self, opening: bool) -> None:
-        if self._reserved >= 0:
+        if self.reserving:
             self._reserve()
         elif not self._file.lock_filling():
             self._check_patience()

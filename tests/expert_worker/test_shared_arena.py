@@ -160,8 +160,10 @@ def test_memory_is_reserved_step_by_step(opened: Callable[[], SharedArena], monk
     arena, phases = opened(), []
     while (phase := arena.poll()) is Phase.WAITING:
         phases.append(phase)
+        assert arena.reserving
     assert len(phases) == -(-LAYOUT.bytes // 5000) - 2  # but for the first and the last
     assert phase is Phase.OWNER
+    assert not arena.reserving
 
 
 def test_a_frozen_owner_is_waited_for_only_so_long(opened: Callable[[], SharedArena], folder: Path) -> None:
