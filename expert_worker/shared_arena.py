@@ -7,9 +7,9 @@ Why nobody reads bytes that are not there yet: only who has the lock for filling
 unit's mark is written after its bytes, and the kernel passes the lock on after both, when the one who had it gives it
 up or is dead. So no fence is needed, on any processor.
 
-All memory of the file is reserved before anything is loaded: if there is not enough of it, that is an error then, and
-no SIGBUS later. It is charged to the memory control group of the process that reserved it; whether that has the room is
-for its caller to know.
+All memory of the file is reserved before anything is loaded: if the file system has not enough of it, that is an error
+then, and no SIGBUS later. It is charged to the memory control group of the process that reserves it. The kernel kills a
+process that reserves more than its group may have, so whoever knows that limit passes `room`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,14 @@ class SharedArena:
             ...  # arena.data(number)
     """
 
-    def __init__(self, layout: ArenaLayout, file: ArenaFile, patience_s: float, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        layout: ArenaLayout,
+        file: ArenaFile,
+        room: Callable[[], int] | None,
+        patience_s: float,
+        now: Callable[[], float],
+    ) -> None:
         """Use `open`."""
         self.layout = layout
         self.path = file.path
@@ -76,6 +83,7 @@ class SharedArena:
         self._marks = bytearray(len(layout.units))
         self._reserved = -1
         """Bytes so far, while this process reserves them; else -1."""
+        self._room = room
         self._patience_s = patience_s
         self._now = now
         self._seen: tuple[int, ...] = ()
@@ -87,14 +95,17 @@ class SharedArena:
         layout: ArenaLayout,
         folder: Path = FOLDER,
         *,
+        room: Callable[[], int] | None = None,
         patience_s: float = PATIENCE_S,
         now: Callable[[], float] = time.monotonic,
     ) -> Self:
         """Join the users of the arena with this layout in `folder`, or begin it; `phase` says what comes next.
 
-        Does not wait for others. ArenaError if there is not the room, or the file cannot be used.
+        `room` tells how many bytes of memory this process may take; it is asked if they are not there already, just
+        before they are reserved. Does not wait for others. ArenaError if there is not the room, or the file cannot be
+        used.
         """
-        arena = cls(layout, ArenaFile.open(folder / layout.file_name), patience_s, now)
+        arena = cls(layout, ArenaFile.open(folder / layout.file_name), room, patience_s, now)
         with arena._closed_on_error():
             arena._advance(opening=True)
         return arena
@@ -226,7 +237,7 @@ class SharedArena:
     def _take(self, header: Header | None, opening: bool) -> None:
         """This process has the lock for filling, and finds this header."""
         if header is None:
-            self._file.check_room(self.layout.bytes)
+            self._check_room()
             self._reserved = 0
             self._reserve()
         elif header.progress is Progress.READY:
@@ -243,6 +254,11 @@ class SharedArena:
             raise ArenaError(f"{self.path} cannot be used, and not be replaced while others have it: {error}")
         self._file.close()
         self._file = ArenaFile.open(self.path)
+
+    def _check_room(self) -> None:
+        self._file.check_room(self.layout.bytes)
+        if self._room is not None and (room := self._room()) < self.layout.bytes:
+            raise ArenaError(f"{self.path} takes {self.layout.bytes} bytes of memory, but {room} are to be had")
 
     def _reserve(self) -> None:
         count = min(RESERVE_STEP, self.layout.bytes - self._reserved)

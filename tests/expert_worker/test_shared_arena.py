@@ -193,6 +193,29 @@ def test_no_room_is_an_error_before_anything_is_reserved(
     assert not list(folder.iterdir())
 
 
+def test_only_who_reserves_memory_has_to_have_the_room(folder: Path) -> None:
+    asked = []
+
+    def room() -> int:
+        asked.append(len(asked))
+        return LAYOUT.bytes - len(asked)
+
+    with pytest.raises(ArenaError, match=r"takes 20480 bytes of memory, but 20479 are to be had"):
+        SharedArena.open(LAYOUT, folder, room=room)
+    assert not list(folder.iterdir())
+    with (
+        SharedArena.open(LAYOUT, folder, room=lambda: LAYOUT.bytes) as owner,
+        SharedArena.open(LAYOUT, folder, room=room) as other,
+    ):
+        load(owner, 0)
+        owner.close()
+        assert other.poll() is Phase.OWNER
+        completed(other)
+        with SharedArena.open(LAYOUT, folder, room=room) as third:
+            assert third.phase is Phase.READY
+    assert asked == [0]
+
+
 def test_room_that_goes_meanwhile_is_an_error_too(
     opened: Callable[[], SharedArena], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
