@@ -7,9 +7,9 @@ Why nobody reads bytes that are not there yet: only who has the lock for filling
 unit's mark is written after its bytes, and the kernel passes the lock on after both, when the one who had it gives it
 up or is dead. So no fence is needed, on any processor.
 
-All memory of the file is reserved before anything is loaded: if there is not enough of it, that is an error then, and
-no SIGBUS later. It is charged to the memory control group of the process that reserved it; whether that has the room is
-for its caller to know.
+All memory of the file is reserved before anything is loaded: if the file system has not enough of it, that is an error
+then, and no SIGBUS later. It is charged to the memory control group of the process that reserves it. The kernel kills a
+process that reserves more than its group may have, so whoever knows that limit passes `room`.
 """
 
 from __future__ import annotations
@@ -53,10 +53,27 @@ class Phase(Enum):
 class SharedArena:
     """An open arena. One thread uses it at a time, but `unit_view` and `mark` may be called by several.
 
-    An ArenaError of any method has closed the arena, and the process may go on with a copy of its own.
+    An ArenaError of any method has closed the arena, and the process may go on with a copy of its own::
+
+        with SharedArena.open(layout) as arena:
+            while arena.poll() is Phase.WAITING:
+                ...  # beat, tell of arena.loaded_bytes, pause unless arena.reserving, look at the time
+            if arena.phase is Phase.OWNER:
+                for number in arena.missing():
+                    ...  # write into arena.unit_view(number), or arena.fail(reason)
+                    arena.mark(number)
+                arena.finish()
+            ...  # arena.data(number)
     """
 
-    def __init__(self, layout: ArenaLayout, file: ArenaFile, patience_s: float, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        layout: ArenaLayout,
+        file: ArenaFile,
+        room: Callable[[], int] | None,
+        patience_s: float,
+        now: Callable[[], float],
+    ) -> None:
         """Use `open`."""
         self.layout = layout
         self.path = file.path
@@ -66,6 +83,7 @@ class SharedArena:
         self._marks = bytearray(len(layout.units))
         self._reserved = -1
         """Bytes so far, while this process reserves them; else -1."""
+        self._room = room
         self._patience_s = patience_s
         self._now = now
         self._seen: tuple[int, ...] = ()
@@ -77,17 +95,25 @@ class SharedArena:
         layout: ArenaLayout,
         folder: Path = FOLDER,
         *,
+        room: Callable[[], int] | None = None,
         patience_s: float = PATIENCE_S,
         now: Callable[[], float] = time.monotonic,
     ) -> Self:
         """Join the users of the arena with this layout in `folder`, or begin it; `phase` says what comes next.
 
-        Does not wait for others. ArenaError if there is not the room, or the file cannot be used.
+        `room` tells how many bytes of memory this process may take; it is asked if they are not there already, just
+        before they are reserved. Does not wait for others. ArenaError if there is not the room, or the file cannot be
+        used.
         """
-        arena = cls(layout, ArenaFile.open(folder / layout.file_name), patience_s, now)
+        arena = cls(layout, ArenaFile.open(folder / layout.file_name), room, patience_s, now)
         with arena._closed_on_error():
             arena._advance(opening=True)
         return arena
+
+    @property
+    def reserving(self) -> bool:
+        """Whether WAITING is for this process itself: `poll` again at once, it takes its time."""
+        return self._reserved >= 0
 
     @property
     def pages(self) -> str:
@@ -117,7 +143,7 @@ class SharedArena:
         """`poll` until it is no more WAITING, or the time is over."""
         until = time.monotonic() + timeout_s
         while self.poll() is Phase.WAITING and time.monotonic() < until:
-            if self._reserved < 0:
+            if not self.reserving:
                 time.sleep(_PAUSE_S)
         return self.phase
 
@@ -198,7 +224,7 @@ class SharedArena:
             raise
 
     def _advance(self, opening: bool) -> None:
-        if self._reserved >= 0:
+        if self.reserving:
             self._reserve()
         elif not self._file.lock_filling():
             self._check_patience()
@@ -211,7 +237,7 @@ class SharedArena:
     def _take(self, header: Header | None, opening: bool) -> None:
         """This process has the lock for filling, and finds this header."""
         if header is None:
-            self._file.check_room(self.layout.bytes)
+            self._check_room()
             self._reserved = 0
             self._reserve()
         elif header.progress is Progress.READY:
@@ -228,6 +254,11 @@ class SharedArena:
             raise ArenaError(f"{self.path} cannot be used, and not be replaced while others have it: {error}")
         self._file.close()
         self._file = ArenaFile.open(self.path)
+
+    def _check_room(self) -> None:
+        self._file.check_room(self.layout.bytes)
+        if self._room is not None and (room := self._room()) < self.layout.bytes:
+            raise ArenaError(f"{self.path} takes {self.layout.bytes} bytes of memory, but {room} are to be had")
 
     def _reserve(self) -> None:
         count = min(RESERVE_STEP, self.layout.bytes - self._reserved)

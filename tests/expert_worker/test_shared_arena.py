@@ -160,8 +160,10 @@ def test_memory_is_reserved_step_by_step(opened: Callable[[], SharedArena], monk
     arena, phases = opened(), []
     while (phase := arena.poll()) is Phase.WAITING:
         phases.append(phase)
+        assert arena.reserving
     assert len(phases) == -(-LAYOUT.bytes // 5000) - 2  # but for the first and the last
     assert phase is Phase.OWNER
+    assert not arena.reserving
 
 
 def test_a_frozen_owner_is_waited_for_only_so_long(opened: Callable[[], SharedArena], folder: Path) -> None:
@@ -189,6 +191,29 @@ def test_no_room_is_an_error_before_anything_is_reserved(
     with pytest.raises(ArenaError, match=rf"takes {LAYOUT.bytes} bytes, but 12288 are free in {folder}.*--shm-size"):
         opened()
     assert not list(folder.iterdir())
+
+
+def test_only_who_reserves_memory_has_to_have_the_room(folder: Path) -> None:
+    asked = []
+
+    def room() -> int:
+        asked.append(len(asked))
+        return LAYOUT.bytes - len(asked)
+
+    with pytest.raises(ArenaError, match=r"takes 20480 bytes of memory, but 20479 are to be had"):
+        SharedArena.open(LAYOUT, folder, room=room)
+    assert not list(folder.iterdir())
+    with (
+        SharedArena.open(LAYOUT, folder, room=lambda: LAYOUT.bytes) as owner,
+        SharedArena.open(LAYOUT, folder, room=room) as other,
+    ):
+        load(owner, 0)
+        owner.close()
+        assert other.poll() is Phase.OWNER
+        completed(other)
+        with SharedArena.open(LAYOUT, folder, room=room) as third:
+            assert third.phase is Phase.READY
+    assert asked == [0]
 
 
 def test_room_that_goes_meanwhile_is_an_error_too(

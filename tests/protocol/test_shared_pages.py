@@ -14,7 +14,9 @@ from protocol.model import Model
 
 def pages_at(path: Path) -> str:
     with Model.open(path) as model:
-        return pages.pages_of(model)
+        found = pages.pages_of(model)
+        assert pages.pages_of_files(reversed([file.file.descriptor for file in model.files.files])) == found
+    return found
 
 
 def test_a_file_has_the_same_pages_under_all_its_names_and_a_copy_has_others(demo_model: Path, tmp_path: Path) -> None:
