@@ -243,7 +243,7 @@ class Publisher(_Socket):
         endpoint = check_endpoint(endpoint)
         super().__init__(zmq.XPUB, endpoint, max_frame_bytes=SMALL_FRAME_BYTES, copied_frames=1, queue=PUBLISH_QUEUE)
         self.refused = 0
-        """Messages that somebody missed, because the earlier ones waited for it still."""
+        """Times that somebody fell behind: it had no room for a message, and misses all from then until it reads."""
         self._wanted = False
         self._socket.setsockopt(_REFUSE_IF_FULL, 1)
         self.endpoint = self._bind(endpoint)
@@ -263,7 +263,9 @@ class Publisher(_Socket):
         return self._wanted
 
     def send(self, message: Message) -> bool:
-        """Queue a message for all; False if one or more of them miss it. Large arrays must not change afterwards.
+        """Queue a message for all who keep up; False if somebody has just fallen behind.
+
+        Call `wanted` before: it hears, too, of what subscribers have read. Large arrays must not change afterwards.
 
         ProtocolError if it is no message that can be sent here.
         """

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 from command_line import abstract_sockets, processes_of, run, start, wait_until
-from free_ports import two_ports
+from free_ports import three_ports
 
 from coordinator.client import Client
 
@@ -168,7 +168,7 @@ def test_a_peer_that_cannot_run_is_not_waited_for(tmp_path: Path) -> None:
 def on_tcp(folder: Path) -> tuple[Path, str]:
     """A cluster of one worker at ports that were free a moment ago, and its endpoint."""
     config, _ = private_copy("local-1.toml", folder)
-    endpoint = f"tcp://127.0.0.1:{two_ports()}"
+    endpoint = f"tcp://127.0.0.1:{three_ports()}"
     config.write_text(re.sub(r'listen = "[^"]*"', f'listen = "{endpoint}"', config.read_text()))
     return config, endpoint
 
@@ -177,7 +177,8 @@ def on_tcp(folder: Path) -> tuple[Path, str]:
     ("offset", "error"),
     [
         (0, "{control} is in use already: is this cluster up?"),
-        (1, "{work}, which is for work beside {control}, is in use already: listen elsewhere"),
+        (1, "{work}, which is needed beside {control}, is in use already: listen elsewhere"),
+        (2, "{inputs}, which is needed beside {control}, is in use already: listen elsewhere"),
     ],
 )
 def test_a_port_that_something_else_has_is_named_before_anything_starts(
@@ -187,7 +188,8 @@ def test_a_port_that_something_else_has_is_named_before_anything_starts(
     port = int(control.rpartition(":")[2])
     with socket.create_server(("127.0.0.1", port + offset)):
         done = run("up", config)
-    said = error.format(control=control, work=f"tcp://127.0.0.1:{port + 1}")
+    work, inputs = (f"tcp://127.0.0.1:{port + more}" for more in (1, 2))
+    said = error.format(control=control, work=work, inputs=inputs)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {said}\n")
     assert processes_of(control) == []
 
