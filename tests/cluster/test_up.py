@@ -120,6 +120,23 @@ def test_what_ends_is_started_again(tmp_path: Path) -> None:
         assert cluster.process.wait(30) == 0
 
 
+def test_a_lookahead_process_is_started_beside_workers_and_again_when_it_ends(tmp_path: Path) -> None:
+    config, endpoint = private_copy("local-1.toml", tmp_path)
+    with config.open("a") as file:
+        file.write("\n[lookahead]\nenabled = true\n")
+    with up(config, endpoint) as cluster:
+        cluster.line("lookahead is on: as configured")
+        cluster.line("ready: 1 worker holds experts")
+        before = ask(config)
+        (lookahead,) = [one for one in processes_of(endpoint) if "expert_worker.lookahead.main" in one.cmdline()]
+        lookahead.kill()
+        cluster.line(r"lookahead \(process \d+\) was ended by SIGKILL")
+        cluster.line(r"lookahead started again \(process \d+\)")
+        assert ask(config)["sha256_logits"] == before["sha256_logits"]
+        cluster.process.send_signal(signal.SIGTERM)
+        assert cluster.process.wait(30) == 0
+
+
 def test_a_client_that_waits_learns_that_the_coordinator_was_lost(tmp_path: Path) -> None:
     config, endpoint = private_copy("local-1.toml", tmp_path)
     with up(config, endpoint) as cluster:

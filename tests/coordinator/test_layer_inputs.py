@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scripted_mesh import LAYERS, WIDTH, ScriptedMesh, answers_well, expected_sums
 
-from coordinator.layer_inputs import LayerInputs
+from coordinator.layer_inputs import LOOK_S, LayerInputs
 from protocol.messages import LOOKAHEAD_ROWS, LayerInput, Message, RunExperts
 
 IDS = np.array([[0, 1, 2], [3, 1, 6], [7, 5, 4]], np.int32)
@@ -115,3 +115,31 @@ def test_rows_are_not_fetched_from_a_device_for_this_alone(listeners: Listeners)
     mesh.run(np.array([[1, 4]], np.int32), np.ones((1, 2), np.float32))
     assert mesh.slots.diary.count("fetch") == 1
     assert len(listeners.told) == 1
+
+
+def test_while_nobody_listens_the_socket_is_rarely_asked(listeners: Listeners) -> None:
+    now, asked = [0.0], 0
+
+    def wanted() -> bool:
+        nonlocal asked
+        asked += 1
+        return listeners.there
+
+    listeners.there = False
+    listeners.wanted = wanted  # type: ignore[method-assign]
+    inputs = LayerInputs(publisher=listeners, session="5e55", last_layer=9, clock=lambda: now[0])
+    assert not any(inputs.wanted(layer) for layer in range(9))
+    assert asked == 1
+    now[0] += LOOK_S
+    listeners.there = True
+    assert all(inputs.wanted(layer) for layer in range(9))
+    assert asked == 10
+    assert not inputs.wanted(9)
+
+
+def test_a_large_input_does_not_lie_where_the_step_has_it(listeners: Listeners) -> None:
+    inputs = LayerInputs(publisher=listeners, session="5e55", last_layer=9)
+    values = np.zeros((LOOKAHEAD_ROWS, 4096), np.float32)
+    inputs.publish(0, 0, np.empty((0, 0), np.int8), np.empty((0, 0), np.float32), values)
+    values[:] = 1
+    assert not listeners.told[0].values.any()
