@@ -39,6 +39,8 @@ SMALL_FRAME_BYTES = 1 << 20
 RECONNECT_MS, RECONNECT_MOST_MS = 10, 50
 """A dialled socket tries again after so long, then after twice that, up to the second, each time plus a random part
 below the first: the other side may start a moment later, or much later."""
+SEEK_MS, SEEK_MOST_MS = 100, 1000
+"""The same for who subscribes: nobody waits for it."""
 
 _UNDELIVERABLE = (zmq.EAGAIN, zmq.EHOSTUNREACH)
 # As plain integers: operators of enumerations take longer than libzmq does.
@@ -287,6 +289,8 @@ class Subscriber(_Socket):
         endpoint = check_endpoint(endpoint, dial=True)
         super().__init__(zmq.SUB, endpoint, max_frame_bytes=SMALL_FRAME_BYTES, copied_frames=1, queue=PUBLISH_QUEUE)
         self._socket.setsockopt(zmq.SUBSCRIBE, b"")
+        self._socket.setsockopt(zmq.RECONNECT_IVL, SEEK_MS)  # there need not ever be a publisher
+        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, SEEK_MOST_MS)
         self._connect(endpoint)
 
     def receive(self, timeout_s: float = 0) -> Message | None:

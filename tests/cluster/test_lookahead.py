@@ -70,7 +70,9 @@ def test_hints_of_any_kind_change_no_bit(
 ) -> None:
     with watched(demo_model, tmp_path, *options) as (cluster, lookahead):
         answer = cluster.answer(prompt, 200)
-        report = cluster.wait_for(hinted) if "--delay-ms" not in options else cluster.status()
+        slow = "--delay-ms" in options
+        report = cluster.wait_for(lambda report: slow or hinted(report))
+        assert not slow or report["lookahead"][0]["inputs"] < report["inputs"]["published"] / 10
         assert 0 < report["inputs"]["published"] <= 200 * PREDICTED_LAYERS  # it may be a moment before it subscribes
         assert report["dropped"] == report["late_replies"] == 0
         cluster.stop()
@@ -168,6 +170,15 @@ def test_it_follows_a_coordinator_that_was_restarted(
         reference.check(cluster.answer(prompt, 50))
         cluster.wait_for(hinted)
         assert len(cluster.sessions()) == 2
+
+
+def test_it_leaves_when_its_coordinator_is_gone_for_good(demo_model: Path, tmp_path: Path) -> None:
+    with watched(demo_model, tmp_path, "--orphan-s", "0.5", workers=1) as (cluster, lookahead):
+        cluster.coordinator.kill()
+        assert lookahead.wait() == 0
+        assert "no word from a coordinator" in lookahead.log.read_text()
+        cluster.restart_coordinator()
+        cluster.ready()
 
 
 @pytest.mark.parametrize(
