@@ -172,7 +172,7 @@ class MeshExperts:
         )
 
     def inputs_report(self) -> dict[str, int]:
-        """How many layer inputs were published, how many somebody missed, and what it took; empty if nobody is told."""
+        """Layer inputs that were published, how often somebody fell behind, what it took; empty if nobody is told."""
         return {} if self._inputs is None else self._inputs.report()
 
     def abandon(self) -> None:

@@ -40,7 +40,7 @@ class LaunchPlan:
     model: Path
     listen: str
     processes: tuple[ProcessPlan, ...]
-    lookahead: LookaheadChoice
+    lookahead: LookaheadChoice = NO_LOOKAHEAD
     """Whether a lookahead process is among them, and why."""
 
 

@@ -18,6 +18,7 @@ from expert_worker.expert_table import ExpertTable
 from expert_worker.hints import HintBook
 from expert_worker.sources.mapped import MappedSource
 from expert_worker.sources.source import Source
+from expert_worker.tending import Tending
 from protocol.errors import ExpertError
 from protocol.holder.refusals import check_ids, check_there, in_words, layer_of, rows_of
 from protocol.messages import F32, I32, I64, U8, RunExperts, Sums
@@ -34,6 +35,7 @@ class ExpertBank:
         self._pool = pool
         self.table = ExpertTable(model)
         self._source = source(self.table)
+        self._tending = Tending(self._source)
         self.hints = HintBook()
         self._source.displacing(self.hints.displaced)
 
@@ -53,6 +55,7 @@ class ExpertBank:
 
     def tend(self, now: float) -> None:
         """Give up copies if memory has become short; looks once a second."""
+        self._tending.tend(now)
 
     def run(
         self,

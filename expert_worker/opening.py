@@ -14,7 +14,7 @@ from expert_worker.expert_table import ExpertTable
 from expert_worker.locking import lock
 from expert_worker.memory_plan import LEDGER_S, MemoryPlanner
 from expert_worker.shared_arena import FOLDER, SharedArena
-from expert_worker.sources.choice import GIB, Asked, Choice, Facts, choose
+from expert_worker.sources.choice import Asked, Choice, Facts, choose
 from expert_worker.sources.copied import CopiedSource
 from expert_worker.sources.direct import DirectSource
 from expert_worker.sources.mapped import MappedSource
@@ -84,13 +84,6 @@ def _join_arena(table: ExpertTable, model: Model, headroom: int) -> SharedSource
         log.info("removed %s, which processes that were killed had left", left)
     layout = arena_layout(table, model.fingerprint)
     with planning(deadline_s=LEDGER_S) as ledger:  # so that one alone finds that there is none, and promises its bytes
-        new = not (FOLDER / layout.file_name).exists()
-        room = max(0, ledger.available - headroom)
-        if new and layout.bytes > room:
-            raise ArenaError(
-                f"it takes {layout.bytes / GIB:.2f} GiB, and {room / GIB:.2f} are left for it of "
-                f"{ledger.available / GIB:.2f} available"
-            )
-        arena = SharedArena.open(layout)
-        pledge = ledger.promise(layout.bytes if new else 0)
+        arena = SharedArena.open(layout, room=lambda: max(0, ledger.available - headroom))
+        pledge = ledger.promise(layout.bytes if arena.reserving else 0)
     return SharedSource(table, arena, pledge.withdraw)

@@ -39,6 +39,8 @@ SMALL_FRAME_BYTES = 1 << 20
 RECONNECT_MS, RECONNECT_MOST_MS = 10, 50
 """A dialled socket tries again after so long, then after twice that, up to the second, each time plus a random part
 below the first: the other side may start a moment later, or much later."""
+SEEK_MS, SEEK_MOST_MS = 100, 1000
+"""The same for who subscribes: nobody waits for it."""
 
 _UNDELIVERABLE = (zmq.EAGAIN, zmq.EHOSTUNREACH)
 # As plain integers: operators of enumerations take longer than libzmq does.
@@ -243,7 +245,7 @@ class Publisher(_Socket):
         endpoint = check_endpoint(endpoint)
         super().__init__(zmq.XPUB, endpoint, max_frame_bytes=SMALL_FRAME_BYTES, copied_frames=1, queue=PUBLISH_QUEUE)
         self.refused = 0
-        """Messages that somebody missed, because the earlier ones waited for it still."""
+        """Times that somebody fell behind: it had no room for a message, and misses all from then until it reads."""
         self._wanted = False
         self._socket.setsockopt(_REFUSE_IF_FULL, 1)
         self.endpoint = self._bind(endpoint)
@@ -263,7 +265,9 @@ class Publisher(_Socket):
         return self._wanted
 
     def send(self, message: Message) -> bool:
-        """Queue a message for all; False if one or more of them miss it. Large arrays must not change afterwards.
+        """Queue a message for all who keep up; False if somebody has just fallen behind.
+
+        Call `wanted` before: it hears, too, of what subscribers have read. Large arrays must not change afterwards.
 
         ProtocolError if it is no message that can be sent here.
         """
@@ -285,6 +289,8 @@ class Subscriber(_Socket):
         endpoint = check_endpoint(endpoint, dial=True)
         super().__init__(zmq.SUB, endpoint, max_frame_bytes=SMALL_FRAME_BYTES, copied_frames=1, queue=PUBLISH_QUEUE)
         self._socket.setsockopt(zmq.SUBSCRIBE, b"")
+        self._socket.setsockopt(zmq.RECONNECT_IVL, SEEK_MS)  # there need not ever be a publisher
+        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, SEEK_MOST_MS)
         self._connect(endpoint)
 
     def receive(self, timeout_s: float = 0) -> Message | None:

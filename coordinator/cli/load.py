@@ -21,7 +21,7 @@ class Load:
         """Remember a report that came at `now` (seconds of any clock)."""
         if report is None:
             return
-        busy = {_life(worker): float(worker["busy_s"]) for worker in report["workers"]}
+        busy = {_life(worker): float(worker["busy_s"]) for worker in _reported(report)}
         passed = now - self.taken_at
         self._shares = {
             life: (seconds - self._busy[life]) / passed for life, seconds in busy.items() if life in self._busy
@@ -36,7 +36,7 @@ class Load:
 
 def worker_rows(roles: Iterable[Role], report: dict[str, Any] | None, load: Load) -> list[tuple[str, ...]]:
     """Cells of role, state, process, restarts, experts, calls, busy, beat, memory; workers started elsewhere last."""
-    workers = {worker["name"]: worker for worker in (report or {}).get("workers", [])}
+    workers = {worker["name"]: worker for worker in _reported(report or {})}
     rows = [(role.name, *_cells(role, workers.pop(role.name, None), load)) for role in roles]
     return rows + [(name, *_cells(None, worker, load)) for name, worker in workers.items()]
 
@@ -59,6 +59,12 @@ def _cells(role: Role | None, worker: dict[str, Any] | None, load: Load) -> tupl
         "" if worker["beat_age_s"] is None else f"{worker['beat_age_s']:.1f} s",
         "" if worker["resident_bytes"] is None else f"{worker['resident_bytes'] / 2**20:.0f} MiB",
     )
+
+
+def _reported(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Workers, and lookahead processes as if they were some: their inputs are calls, and they hold nothing."""
+    beside = [{**one, "state": "ready", "experts": "", "calls": one["inputs"]} for one in report.get("lookahead", ())]
+    return [*report.get("workers", ()), *beside]
 
 
 def _life(worker: dict[str, Any]) -> tuple[str, int]:

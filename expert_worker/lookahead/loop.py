@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -14,6 +15,8 @@ from expert_worker.lookahead.newest import Newest
 from expert_worker.lookahead.predict import Predictor
 from protocol.holder.serve import Desk, Leave, Orders, Progress
 from protocol.messages import F32, LayerInput, Message, Warm
+
+log = logging.getLogger(__name__)
 
 ORDERS_S = 0.1
 """How soon an order of the control thread is noticed while nothing is published."""
@@ -58,16 +61,18 @@ class Lookahead:
                 order = orders.take(ORDERS_S)
                 continue
             desk, order = order, None
+            newest = Newest(desk.session)
             with self.subscribe(desk.inputs) as inputs, self.publish(desk.session) as hints:
-                order = _serve(self, desk.session, inputs, hints, orders, progress)
+                order = _serve(self, newest, inputs, hints, orders, progress)
+            log.info("session %s: %d layer inputs were overtaken by newer ones", desk.session, newest.skipped)
         return order
 
 
 def _serve(
-    how: Lookahead, session: str, inputs: Inputs, hints: Hints, orders: Orders, progress: Progress
+    how: Lookahead, newest: Newest, inputs: Inputs, hints: Hints, orders: Orders, progress: Progress
 ) -> Desk | Leave:
     """Answer what is newest with a hint, until there is another order."""
-    newest, malformed, waits_since = Newest(session), progress.malformed, time.perf_counter()
+    malformed, waits_since = progress.malformed, time.perf_counter()
     progress.step = progress.layer = -1
     while (order := orders.take()) is None:
         newest.hear(_drained(inputs, ORDERS_S))
@@ -81,7 +86,7 @@ def _serve(
             newest.hear(_drained(inputs, 0))
             wanted = len(experts) and hints.wanted() and not newest.is_passed(message.step, message.layer + 1)
             if wanted:
-                hints.send(Warm(session=session, step=message.step, layer=message.layer + 1, experts=experts))
+                hints.send(Warm(session=message.session, step=message.step, layer=message.layer + 1, experts=experts))
                 progress.entries += len(experts)
             progress.step, progress.layer, progress.calls = message.step, message.layer, progress.calls + 1
         waits_since = time.perf_counter()

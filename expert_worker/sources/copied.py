@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from expert_worker.copies import Copies, allocate, bytes_for
+from expert_worker.copies import Copies, Key, allocate, bytes_for
 from expert_worker.copy_plan import CopyPlan
 from expert_worker.expert_table import ExpertTable
 from expert_worker.file_reader import FileReader
@@ -54,6 +54,8 @@ class CopiedSource:
         shape = (self._layers, table.layout.experts)
         self._planned: NDArray[np.bool_] = np.zeros(shape, np.bool_)
         self._rank: I32 | None = None
+        self._given_up: list[Key] = []
+        """The coldest first."""
         self._loading = Loading("copies", 0, self.counters)
 
     @property
@@ -69,6 +71,7 @@ class CopiedSource:
         self._loading.end()
         self._loading = Loading("copies", plan.bytes, self.counters)
         self._planned, self._rank = plan.copied, rank
+        self._given_up = []
         for layer, expert in self._copies:
             if not self._planned[layer, expert]:
                 self._copies.take(layer, expert)
@@ -126,9 +129,22 @@ class CopiedSource:
             if copy is not None:
                 gone += copy.memory.nbytes
                 self._planned[layer, expert] = False
+                self._given_up.append((layer, expert))
         self.counters.shed_bytes += gone
         self._count()
         return gone
+
+    def grow(self, count: int) -> None:
+        """Copy the hottest again of what was given up, a piece at a time."""
+        left = min(count, PIECE_BYTES)
+        while self._given_up:
+            layer, expert = self._given_up[-1]
+            left -= bytes_for(self._table.sizes(layer))
+            if left < 0:
+                return
+            self._given_up.pop()
+            self._planned[layer, expert] = True
+            self._copy(layer, [expert])
 
     def close(self) -> None:
         """Give up all copies and what was promised."""

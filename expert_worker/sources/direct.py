@@ -38,6 +38,7 @@ class DirectSource:
         self._used: dict[Key, None] = {}  # least recently used first
         self._reading: set[Key] = set()
         self._displaced: Displaced = lambda layer, expert, by_layer: None
+        self._given_up = 0  # of the budget
         self._bytes = 0  # of all slots, those being filled among them
 
     def make_room(self, wanted: U8, rank: I32 | None) -> None:
@@ -105,9 +106,15 @@ class DirectSource:
                     break
                 memory = self._give_up(key)
                 gone += 0 if memory is None else memory.nbytes
-            self._budget = max(0, self._budget - count)
+            self._budget, self._given_up = max(0, self._budget - count), self._given_up + min(count, self._budget)
         self.counters.shed_bytes += gone
         return gone
+
+    def grow(self, count: int) -> None:
+        """Have more slots again."""
+        with self._settled:
+            count = min(count, self._given_up)
+            self._budget, self._given_up = self._budget + count, self._given_up - count
 
     def close(self) -> None:
         """Give up all slots."""

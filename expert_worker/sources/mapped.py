@@ -97,6 +97,9 @@ class MappedSource:
         """Nothing: the kernel takes pages by itself."""
         return 0
 
+    def grow(self, count: int) -> None:
+        """Nothing: see `shed`."""
+
     def close(self) -> None:
         """Nothing is held."""
 

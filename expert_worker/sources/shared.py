@@ -108,13 +108,18 @@ class SharedSource:
         self.counters.shed_bytes += gone
         return gone
 
+    def grow(self, count: int) -> None:
+        """Nothing: an arena that was left is not joined again."""
+
     def close(self) -> None:
         """Leave the arena."""
         self._give_up()
 
     def _complete(self, arena: SharedArena) -> Iterator[None]:
         while arena.phase is Phase.WAITING:
-            arena.wait(WAIT_S)
+            if not arena.reserving:
+                arena.wait(WAIT_S)
+            arena.poll()
             yield
         self._reserved()
         if arena.phase is Phase.OWNER:

@@ -93,6 +93,9 @@ class Source(Protocol):
     def shed(self, count: int) -> int:
         """Give up copies of `count` bytes, those used least first; how many bytes that were."""
 
+    def grow(self, count: int) -> None:
+        """There is room for `count` bytes again: have some of what was given up back, for a moment's work."""
+
     def close(self) -> None:
         """Give up everything; may be called again."""
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from benchmark_page import GrowingTable, heading
 from clusters import RealProcess
-from free_ports import two_ports
+from free_ports import three_ports
 from moe_models import PRESETS, write_model
 from paired_figures import spread
 
@@ -61,7 +61,7 @@ class Coordinator:
     """One in this process, with workers in theirs."""
 
     def __init__(self, model: Model, options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
-        listen, far = two_ports(), two_ports()
+        listen, far = three_ports(), three_ports()
         control = stack.enter_context(Bound(f"tcp://127.0.0.1:{listen}"))
         longest = longest_work_frame(model.geometry.width)
         work = stack.enter_context(Bound(f"tcp://127.0.0.1:{listen + 1}", max_frame_bytes=longest))

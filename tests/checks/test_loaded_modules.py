@@ -38,6 +38,7 @@ def libraries(modules: set[str]) -> set[str]:
     ("module", "ours"),
     [
         ("expert_worker.main", {"expert_worker", "native", "protocol"}),
+        ("expert_worker.lookahead.main", {"expert_worker", "native", "protocol"}),
         ("peer_gpu.main", {"peer_gpu", "native", "protocol"}),
         ("coordinator.main", {"coordinator", "expert_worker", "peer_gpu", "native", "protocol"}),
     ],

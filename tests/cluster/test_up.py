@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 from command_line import abstract_sockets, processes_of, run, start, wait_until
-from free_ports import two_ports
+from free_ports import three_ports
 
 from coordinator.client import Client
 
@@ -120,6 +120,23 @@ def test_what_ends_is_started_again(tmp_path: Path) -> None:
         assert cluster.process.wait(30) == 0
 
 
+def test_a_lookahead_process_is_started_beside_workers_and_again_when_it_ends(tmp_path: Path) -> None:
+    config, endpoint = private_copy("local-1.toml", tmp_path)
+    with config.open("a") as file:
+        file.write("\n[lookahead]\nenabled = true\n")
+    with up(config, endpoint) as cluster:
+        cluster.line("lookahead is on: as configured")
+        cluster.line("ready: 1 worker holds experts")
+        before = ask(config)
+        (lookahead,) = [one for one in processes_of(endpoint) if "expert_worker.lookahead.main" in one.cmdline()]
+        lookahead.kill()
+        cluster.line(r"lookahead \(process \d+\) was ended by SIGKILL")
+        cluster.line(r"lookahead started again \(process \d+\)")
+        assert ask(config)["sha256_logits"] == before["sha256_logits"]
+        cluster.process.send_signal(signal.SIGTERM)
+        assert cluster.process.wait(30) == 0
+
+
 def test_a_client_that_waits_learns_that_the_coordinator_was_lost(tmp_path: Path) -> None:
     config, endpoint = private_copy("local-1.toml", tmp_path)
     with up(config, endpoint) as cluster:
@@ -168,7 +185,7 @@ def test_a_peer_that_cannot_run_is_not_waited_for(tmp_path: Path) -> None:
 def on_tcp(folder: Path) -> tuple[Path, str]:
     """A cluster of one worker at ports that were free a moment ago, and its endpoint."""
     config, _ = private_copy("local-1.toml", folder)
-    endpoint = f"tcp://127.0.0.1:{two_ports()}"
+    endpoint = f"tcp://127.0.0.1:{three_ports()}"
     config.write_text(re.sub(r'listen = "[^"]*"', f'listen = "{endpoint}"', config.read_text()))
     return config, endpoint
 
@@ -177,7 +194,8 @@ def on_tcp(folder: Path) -> tuple[Path, str]:
     ("offset", "error"),
     [
         (0, "{control} is in use already: is this cluster up?"),
-        (1, "{work}, which is for work beside {control}, is in use already: listen elsewhere"),
+        (1, "{work}, which is needed beside {control}, is in use already: listen elsewhere"),
+        (2, "{inputs}, which is needed beside {control}, is in use already: listen elsewhere"),
     ],
 )
 def test_a_port_that_something_else_has_is_named_before_anything_starts(
@@ -187,7 +205,8 @@ def test_a_port_that_something_else_has_is_named_before_anything_starts(
     port = int(control.rpartition(":")[2])
     with socket.create_server(("127.0.0.1", port + offset)):
         done = run("up", config)
-    said = error.format(control=control, work=f"tcp://127.0.0.1:{port + 1}")
+    work, inputs = (f"tcp://127.0.0.1:{port + more}" for more in (1, 2))
+    said = error.format(control=control, work=work, inputs=inputs)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {said}\n")
     assert processes_of(control) == []
 

@@ -281,6 +281,7 @@ def test_an_instruction_set_that_is_not_there_is_refused_and_one_that_is_there_u
         ["up", ROOT / "configs" / "local-1.toml"],
         ["worker", "--connect", "tcp://127.0.0.1:1", *model],
         ["peer", "--connect", "tcp://127.0.0.1:1", *model],
+        ["lookahead", "--connect", "tcp://127.0.0.1:1", *model],
         ["logits", "--ids", "1", "--out", "x.npy"],
         ["-m", "coordinator.main", "--listen", "tcp://127.0.0.1:1", *model],
         ["-m", "expert_worker.main", "--connect", "tcp://127.0.0.1:1", *model],
@@ -334,6 +335,23 @@ def test_a_worker_that_finds_no_coordinator_says_so() -> None:
     assert last == f"error: no word from a coordinator at {endpoint} for 1 s"
 
 
+def test_a_lookahead_process_that_finds_no_coordinator_says_so() -> None:
+    endpoint = f"ipc://@expertmesh-nobody-{os.getpid()}"
+    done = run("lookahead", "--connect", endpoint, "--model", _demo(), "--predictor", "random", "--orphan-s", 1)
+    assert done.returncode == 2
+    assert "predictor random" in done.stderr
+    assert done.stderr.splitlines()[-1] == f"error: no word from a coordinator at {endpoint} for 1 s"
+
+
+@pytest.mark.parametrize(("choice", "processes"), [("on", 4), ("off", 3), ("auto", 3)])
+def test_whether_there_is_a_lookahead_process_can_be_said(choice: str, processes: int) -> None:
+    done = run("generate", "--workers", 2, "--lookahead", choice, "--dry-run", "x")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n\n") == processes
+    assert ("expert_worker.lookahead.main" in done.stdout) == (choice == "on")
+    assert f"lookahead is {'on' if choice == 'on' else 'off'}: " in done.stdout
+
+
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="cupy is here")
 def test_a_peer_without_cupy_says_what_is_missing() -> None:
     done = run("peer", "--connect", "ipc://@c", "--model", _demo(), "--device", "cuda:1", "--vram-gib", "0.5")
@@ -345,7 +363,7 @@ def test_a_peer_without_cupy_says_what_is_missing() -> None:
 def test_help_lists_the_commands() -> None:
     done = run("--help")
     assert done.returncode == 0
-    assert all(name in done.stdout for name in ("generate", "up", "worker", "peer", "logits"))
+    assert all(name in done.stdout for name in ("generate", "up", "worker", "peer", "lookahead", "logits"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.cluster_file import read_config
-from coordinator.config import DEFAULT_LISTEN, ClusterConfig, PeerConfig, WorkerGroup, default_threads
+from coordinator.config import DEFAULT_LISTEN, ClusterConfig, LookaheadConfig, PeerConfig, WorkerGroup, default_threads
 from protocol.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -135,6 +135,10 @@ name = "twin-0"
 mode = "adaptive"
 
 [lookahead]
+enabled = "maybe"
+predictor = "guess"
+
+[placement]
 
 [surprise]
 """
@@ -153,8 +157,10 @@ mode = "adaptive"
         "line 21: workers.threads",
         "line 24: peers.name",
         "line 25: peers.mode",
-        "line 27: lookahead",
-        "line 29: surprise",
+        "line 28: lookahead.enabled",
+        "line 29: lookahead.predictor",
+        "line 31: placement",
+        "line 33: surprise",
     ]
     assert 'found "a b"' in found[5]
     assert "another group is called twin too" in found[9]
@@ -165,8 +171,31 @@ mode = "adaptive"
     assert "unknown; known are listen, threads" in by_key["coordinator.speed"]
     assert "a worker is called twin-0 too" in by_key["peers.name"]
     assert "not available yet" in by_key["peers.mode"]
-    assert "not available yet" in by_key["lookahead"]
-    assert "unknown; known are model, coordinator, workers, peers" in by_key["surprise"]
+    assert '"auto", true or false is expected, found "maybe"' in by_key["lookahead.enabled"]
+    assert "next-router" in by_key["lookahead.predictor"]
+    assert "not available yet" in by_key["placement"]
+    assert "unknown; known are model, coordinator, workers, peers, lookahead" in by_key["surprise"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", LookaheadConfig()),
+        ("[lookahead]\n", LookaheadConfig(enabled="auto", predictor="next-router")),
+        ('[lookahead]\nenabled = true\npredictor = "random"\n', LookaheadConfig(enabled="on", predictor="random")),
+        ("[lookahead]\nenabled = false\n", LookaheadConfig(enabled="off")),
+    ],
+)
+def test_the_lookahead_process(tmp_path: Path, text: str, expected: LookaheadConfig) -> None:
+    (tmp_path / "m.gguf").touch()
+    (tmp_path / "c.toml").write_text(f'[model]\npath = "m.gguf"\n{text}')
+    assert read_config(tmp_path / "c.toml").lookahead == expected
+
+
+def test_a_peer_is_not_called_as_the_lookahead_process_is(tmp_path: Path) -> None:
+    assert problems(tmp_path, '[model]\npath = "m.gguf"\n[[peers]]\nname = "lookahead"\n')[-1].endswith(
+        "peers.name: the lookahead process is called lookahead too"
+    )
 
 
 def test_a_file_that_is_gone_meanwhile(tmp_path: Path) -> None:

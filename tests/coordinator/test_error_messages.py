@@ -22,7 +22,7 @@ LONG = "x" * 300
 ENDPOINTS = (
     "expected tcp://127.0.0.1:PORT, tcp://localhost:PORT, tcp://[::1]:PORT or ipc://@NAME. Other addresses are not "
     "supported yet, because nothing on the wire is encrypted; to reach another machine, use a tunnel such as "
-    "ssh -N -L PORT:127.0.0.1:PORT user@host, for control and work each, and the tunnel's local end"
+    "ssh -N -L PORT:127.0.0.1:PORT user@host, for control, work and layer inputs each, and the tunnel's local end"
 )
 THREADS = "a whole number from 1 to 512 is expected"
 
@@ -455,7 +455,7 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     ),
     "unknown section": (
         f"{MODEL}[placment]\n",
-        "line 3: placment: unknown; known are model, coordinator, workers, peers",
+        "line 3: placment: unknown; known are model, coordinator, workers, peers, lookahead",
     ),
     "section for later": (
         f"{MODEL}[placement]\nreplicas = 1.2\n",
@@ -536,8 +536,8 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     ),
     "last port": (
         f'{MODEL}[coordinator]\nlisten = "tcp://127.0.0.1:65535"\n',
-        "line 4: coordinator.listen: endpoint 'tcp://127.0.0.1:65535': the next port is for work, so 65534 at most is "
-        "expected",
+        "line 4: coordinator.listen: endpoint 'tcp://127.0.0.1:65535': the next two ports are for work and layer "
+        "inputs, so 65533 at most is expected",
     ),
     "any port": (
         f'{MODEL}[coordinator]\nlisten = "tcp://127.0.0.1:*"\n',

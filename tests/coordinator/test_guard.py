@@ -74,6 +74,16 @@ def test_a_worker_lost_before_all_have_joined_ends_the_wait(report: dict[str, An
         guard(Fakes([FakeChild("worker-1", -9)], report))()
 
 
+@pytest.mark.parametrize("code", [-9, 2])
+def test_a_lookahead_process_is_not_waited_for(code: int) -> None:
+    fakes, told = Fakes([FakeChild("lookahead", code)], {"state": "waiting"}), list[str]()
+    watch = guard(fakes, told)
+    watch()
+    watch()
+    assert told == [f"lookahead (process 77) ended with {code}; the answer goes on without it"]
+    assert fakes.asked == 0
+
+
 def test_the_coordinator_lost_ends_the_wait_and_nobody_is_asked() -> None:
     fakes = Fakes([FakeChild("worker-0", -9), FakeChild("coordinator", -11)], {"state": "ready"})
     with pytest.raises(ExpertmeshError, match=r"^coordinator \(process 77\) ended with -11$"):

@@ -38,7 +38,7 @@ GOOD = Hello(
 )
 
 
-@pytest.mark.parametrize(("role", "room"), [("worker", -1), ("peer", 0), ("peer", 5 << 30)])
+@pytest.mark.parametrize(("role", "room"), [("worker", -1), ("peer", 0), ("peer", 5 << 30), ("lookahead", 0)])
 def test_whoever_holds_experts_of_the_same_model_is_welcome(role: str, room: int) -> None:
     assert mismatches(replace(GOOD, role=role, room=room), TERMS) == []
 
@@ -47,7 +47,7 @@ def test_whoever_holds_experts_of_the_same_model_is_welcome(role: str, room: int
     ("change", "expected"),
     [
         ({"protocol": PROTOCOL + 1}, [["protocol", str(PROTOCOL + 1), str(PROTOCOL)]]),
-        ({"role": "boss"}, [["role", "boss", "worker, peer or client"]]),
+        ({"role": "boss"}, [["role", "boss", "worker, peer, lookahead or client"]]),
         ({"threads": -1}, [["threads", "-1", "0 to 1024"]]),
         ({"threads": 1025}, [["threads", "1025", "0 to 1024"]]),
         ({"room": -2}, [["room", "-2", "-1 or more"]]),
@@ -97,7 +97,7 @@ def test_a_client_need_not_have_the_model_but_must_not_have_another() -> None:
     ]
 
 
-@pytest.mark.parametrize("role", ["worker", "peer"])
+@pytest.mark.parametrize("role", ["worker", "peer", "lookahead"])
 def test_who_holds_experts_must_make_a_claim(role: str) -> None:
     assert len(mismatches(replace(GOOD, role=role, fingerprint="", geometry={}), TERMS)) == 6
 

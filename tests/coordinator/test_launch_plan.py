@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.config import ClusterConfig, CoordinatorConfig, PeerConfig, WorkerGroup
+from coordinator.config import ClusterConfig, CoordinatorConfig, LookaheadConfig, PeerConfig, WorkerGroup
 from coordinator.launch_plan import (
     OPENING_S,
     PEERS_READY_S,
@@ -16,6 +16,7 @@ from coordinator.launch_plan import (
     resolve,
     share_cores,
 )
+from coordinator.lookahead_choice import LookaheadChoice
 
 MODEL = Path("/models/m.gguf")
 
@@ -87,6 +88,25 @@ def test_holders_outwait_a_coordinator_that_opens_its_gpu() -> None:
         _, *holders = resolve(config, python="py", cores=()).processes
         assert len(holders) == 2
         assert all((f"--orphan-s {OPENING_S}" in " ".join(one.command)) == waits for one in holders)
+
+
+def test_a_lookahead_process_comes_last_and_is_told_what_to_predict_by() -> None:
+    config = ClusterConfig(
+        model=MODEL,
+        coordinator=CoordinatorConfig(listen="tcp://127.0.0.1:7600", threads=1),
+        workers=(WorkerGroup(name="box"),),
+        lookahead=LookaheadConfig(predictor="previous"),
+    )
+    choice = LookaheadChoice(on=True, reason="why not")
+    plan = resolve(config, python="/bin/py", cores=range(8), lookahead=choice)
+    assert [process.name for process in plan.processes] == ["coordinator", "box-0", "lookahead"]
+    assert "--workers 1 " in " ".join(plan.processes[0].command)
+    assert plan.processes[-1].cores == ()
+    assert " ".join(plan.processes[-1].command) == (
+        "/bin/py -P -m expert_worker.lookahead.main --connect tcp://127.0.0.1:7600 --model /models/m.gguf "
+        "--name lookahead --predictor previous"
+    )
+    assert plan.lookahead is choice
 
 
 def test_workers_get_disjoint_cores_and_the_coordinator_any() -> None:

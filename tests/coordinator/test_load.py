@@ -59,3 +59,14 @@ def test_rows_of_every_state() -> None:
 
 def test_without_a_report_only_the_roles_are_known() -> None:
     assert worker_rows([Role(name="a", pid=5)], None, Load()) == [("a", "running", "5", "0", "", "", "", "", "")]
+
+
+def test_a_lookahead_process_has_a_row_with_its_inputs_as_calls() -> None:
+    row = {"name": "lookahead", "pid": 6, "inputs": 70, "hints": 9, "busy_s": 0.5}
+    load, later = Load(), {"beat_age_s": 0.25, "resident_bytes": 2**21}
+    load.take({"workers": [], "lookahead": [row | later]}, now=1.0)
+    found = {"workers": [], "lookahead": [row | later | {"busy_s": 0.75}]}
+    load.take(found, now=2.0)
+    assert worker_rows([Role(name="lookahead", pid=6)], found, load) == [
+        ("lookahead", "ready", "6", "0", "", "70", "25%", "0.2 s", "2 MiB")
+    ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.main import main, work_endpoint
+from coordinator.main import inputs_endpoint, main, work_endpoint
 from protocol.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,22 @@ def test_work_listens_beside_control(control: str, work: str) -> None:
     assert work_endpoint(control) == work
 
 
-@pytest.mark.parametrize("control", ["tcp://127.0.0.1:65535", "tcp://10.0.0.1:7600", "ipc:///tmp/file", "nonsense"])
+@pytest.mark.parametrize(
+    ("control", "inputs"),
+    [
+        ("tcp://127.0.0.1:7600", "tcp://127.0.0.1:7602"),
+        ("tcp://127.0.0.1:65533", "tcp://127.0.0.1:65535"),
+        ("tcp://127.0.0.1:*", "tcp://127.0.0.1:*"),
+        ("ipc://@mesh", "ipc://@mesh-inputs"),
+    ],
+)
+def test_inputs_are_published_beside_that(control: str, inputs: str) -> None:
+    assert inputs_endpoint(control) == inputs
+
+
+@pytest.mark.parametrize(
+    "control", ["tcp://127.0.0.1:65535", "tcp://127.0.0.1:65534", "tcp://10.0.0.1:7600", "ipc:///tmp/file", "nonsense"]
+)
 def test_an_endpoint_that_cannot_be_is_refused(control: str) -> None:
     with pytest.raises(ConfigError, match="endpoint"):
         work_endpoint(control)
@@ -56,7 +71,14 @@ def test_bad_options_are_named(options: list[str], words: str, capsys: pytest.Ca
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("role", [["coordinator.main", "--listen"], ["expert_worker.main", "--connect"]])
+@pytest.mark.parametrize(
+    "role",
+    [
+        ["coordinator.main", "--listen"],
+        ["expert_worker.main", "--connect"],
+        ["expert_worker.lookahead.main", "--connect"],
+    ],
+)
 def test_a_process_whose_parent_is_gone_ends_before_it_loads_anything(role: list[str]) -> None:
     command = [sys.executable, "-P", "-X", "importtime", "-m", *role, "ipc://@mesh", "--model", "m.gguf"]
     ended = subprocess.run(

@@ -17,6 +17,8 @@ from coordinator.member import FromWorker, Instructions, Lost, Member, Tell
 from coordinator.members import MAX_CLIENTS, Members
 from coordinator.placement import own_share
 from coordinator.plan import DEVICE, LOCAL
+from coordinator.report import mesh_report
+from coordinator.tallies import Counters
 from protocol.holder.membership import HELLO_AGAIN_S
 from protocol.messages import (
     ALL_EXPERTS,
@@ -579,6 +581,29 @@ def test_stop_reaches_everybody_and_admits_nobody() -> None:
         assert told(say(mesh, worker, Stopped()), Assign) == []
     assert len(mesh) == 0
     assert mesh.tick(1.0) == []
+
+
+def test_a_lookahead_process_is_a_member_and_is_assigned_nothing() -> None:
+    mesh = members(expected=1)
+    (welcome,) = told(mesh.hello(b"l-control", hello("lookahead", role="lookahead", room=0)), Welcome, b"l-control")
+    assert told(mesh.open_work(b"l-work", OpenWork(token=welcome.token)), SayHello, b"l-work")
+    assert mesh.target is None
+    worker, _ = join(mesh, "a")
+    make_ready(mesh)
+    assert mesh.active.members == (worker.serial,)
+    lookahead = mesh.of_control(b"l-control")
+    assert lookahead is not None
+    assert told(say(mesh, lookahead, beat(lookahead.token)), BeatSeen)
+    report = mesh_report(mesh, Counters(), (), 1.0)
+    assert [one["name"] for one in report["workers"]] == ["a"]
+    assert [one["name"] for one in report["lookahead"]] == ["lookahead"]
+    version = mesh.active.version
+    assert lost(say(mesh, lookahead, Stopped())) == [("lookahead", "left of its own will")]
+    assert mesh.target is None
+    assert mesh.active.version == version
+    report = mesh_report(mesh, Counters(), (), 1.0)
+    assert [one["name"] for one in report["workers"]] == ["a"]
+    assert report["lookahead"] == []
 
 
 class Mesh(RuleBasedStateMachine):

@@ -108,6 +108,13 @@ def test_a_coordinator_that_cannot_run_ends_it_all(supervisor: Supervisor, launc
         supervisor.tick()
 
 
+def test_a_lookahead_process_that_cannot_run_is_given_up_alone(launcher: FakeLauncher, clock: list[float]) -> None:
+    launcher.start("lookahead").code = 2
+    supervisor = Supervisor(launcher, RestartPolicy(), clock=lambda: clock[0])
+    assert supervisor.tick()[-1] == "lookahead is not started again: it cannot run as it was asked to"
+    assert supervisor.roles["box-0"].state == "running"
+
+
 def test_who_cannot_run_before_the_cluster_has_begun_ends_it_all(
     supervisor: Supervisor, launcher: FakeLauncher
 ) -> None:

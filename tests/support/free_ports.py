@@ -6,10 +6,11 @@ import socket
 from contextlib import suppress
 
 
-def two_ports() -> int:
-    """The first of two neighbouring ports that nobody has."""
+def three_ports() -> int:
+    """The first of three neighbouring ports that nobody has."""
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as first, suppress(OSError):
+        with socket.create_server(("127.0.0.1", 0)) as first, suppress(OSError, OverflowError):
             port: int = first.getsockname()[1]
-            socket.create_server(("127.0.0.1", port + 1)).close()
+            for other in (port + 1, port + 2):
+                socket.create_server(("127.0.0.1", other)).close()
             return port
