@@ -38,8 +38,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def use(keeper: Keeper, expert: int = 1, times: int = 1) -> None:
-    keeper.recorder.note(0, np.full((times, 1), expert, np.int32))
-    keeper.recorder.count(times)
+    keeper.recorder.take([(0, np.full((times, 1), expert, np.int32))], times)
 
 
 def test_what_is_not_there_is_empty_and_made_at_once(path: Path, model: Model) -> None:
