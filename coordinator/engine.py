@@ -18,7 +18,7 @@ import numpy as np
 import native
 from coordinator.dense_half import DenseHalf, DenseStep, Rows
 from coordinator.halves import halves_of
-from coordinator.profile_recorder import Recorder
+from coordinator.profile_recorder import Recorder, Routed
 from coordinator.sequence import TokenSequence
 from coordinator.sums import LayerSums
 from coordinator.window import Chunk, Window, check_prompt, side_by_side
@@ -81,6 +81,7 @@ class Engine:
         self._experts = experts
         self._dense = dense
         self._recorder = recorder
+        self._routed: list[Routed] = []  # of the step under way, if there is a recorder
         # Files of experts alone are watched by who computes these: workers may have copies that are whole.
         files = (model.files.tensor(tensor.name).file for tensor in dense_tensors(model.geometry))
         self._watched = WatchedFiles(dict.fromkeys(files))
@@ -125,15 +126,14 @@ class Engine:
             raise
         self._check_files()
         if self._recorder is not None:
-            self._recorder.count(window.rows)
+            self._recorder.take(self._routed, window.rows)
         for chunk in window.chunks:
             chunk.sequence.advance(chunk.known, self.steps - 1)
         return np.split(logits, np.cumsum([len(chunk.wanted()) for chunk in window.chunks[:-1]], dtype=np.intp))
 
     def _compute(self, window: Window, between_layers: Callable[[], None]) -> F32:
         parts = self._begin(window)
-        if self._recorder is not None:
-            self._recorder.begin()
+        self._routed.clear()  # of a step that failed
         try:
             for layer in range(len(self._layout.layers)):
                 for part in parts:
@@ -173,7 +173,7 @@ class Engine:
         part.experts_under_way = True
         self._experts.begin_layer(part.number, layer, rows, ids, weights, step.sums)
         if self._recorder is not None:  # after others have been asked
-            self._recorder.note(layer, ids)
+            self._routed.append((layer, ids))
 
     def _finish(self, part: _Part) -> None:
         """The layer that a part has entered last is done, if it has."""

@@ -21,6 +21,7 @@ from coordinator.plan import DEVICE, LOCAL, NO_MATES
 from coordinator.spread import NOBODY, spread
 from protocol.messages import I32, I64, U8
 from protocol.pack import Share
+from protocol.ranking import by_rank
 from protocol.stock import Stock
 
 
@@ -160,7 +161,9 @@ def _deal(owner: I64, stock: Stock, holders: Sequence[Holder], rank: I32 | None)
     given = [[0] * len(holders) for _ in stock.slot_bytes]
     room = [holder.room for holder in holders]
     smallest = min(size for size in stock.slot_bytes if size)
-    for layer, expert in _by_rank(owner, stock, rank):
+    left = owner == LOCAL
+    left[[not size for size in stock.slot_bytes]] = False  # dense layers have none
+    for layer, expert in by_rank(left, rank):
         if max(room) < smallest:
             return
         size = stock.slot_bytes[layer]
@@ -172,18 +175,6 @@ def _deal(owner: I64, stock: Stock, holders: Sequence[Holder], rank: I32 | None)
             given[layer][chosen] += 1
             room[chosen] -= size
             owner[layer, expert] = holders[chosen].serial
-
-
-def _by_rank(owner: I64, stock: Stock, rank: I32 | None) -> list[tuple[int, int]]:
-    """What is LOCAL of the layers that have experts, as (layer, expert), in the order in which it is dealt out."""
-    layers = np.array(stock.layers)
-    if rank is None:
-        experts, index = np.nonzero(owner[layers].T == LOCAL)  # the first of every layer, then the second
-    else:
-        index, experts = np.nonzero(owner[layers] == LOCAL)
-        order = np.argsort(rank[layers[index], experts], kind="stable")
-        index, experts = index[order], experts[order]
-    return list(zip(layers[index].tolist(), experts.tolist(), strict=True))
 
 
 def share_of(stock: Stock, share: Share) -> U8:

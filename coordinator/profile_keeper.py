@@ -41,7 +41,7 @@ class Keeper:
         self._path = path
         self._keep = [file.path for file in model.files.files]
         self._clock = clock
-        self._saved_at, self._saved_rows = clock(), profile.rows
+        self._saved_at, self._saved_rows, self._failed = clock(), profile.rows, False
         write_profile(profile, path, option=OPTION, keep=self._keep)
         log.info("profile %s: %d rows seen", path, profile.rows)
 
@@ -51,7 +51,7 @@ class Keeper:
             self.save()
 
     def save(self) -> None:
-        """Write what was counted, if there is anything new. A failure is logged, and tried again later."""
+        """Write what was counted, if there is anything new. If that fails it is told, once, and tried again later."""
         self._saved_at = self._clock()
         if self.recorder.rows == self._saved_rows:
             return
@@ -59,9 +59,10 @@ class Keeper:
         try:
             write_profile(profile, self._path, option=OPTION, keep=self._keep)
         except ConfigError as error:
-            log.warning("the profile was not saved: %s", error)
+            log.log(logging.DEBUG if self._failed else logging.WARNING, "the profile was not saved: %s", error)
+            self._failed = True
         else:
-            self._saved_rows = profile.rows
+            self._saved_rows, self._failed = profile.rows, False
 
     def report(self) -> dict[str, Any]:
         """Rows seen, and how many experts have 90 % of the uses."""

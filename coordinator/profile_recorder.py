@@ -1,10 +1,12 @@
 """Counting which experts rows are sent to, beside the steps that do it.
 
-A layer costs an item of a list; what was noted is counted once a step, and made to weigh less once in thousands of
-rows.
+A layer costs an item of the engine's list; what a step used is counted together with that of others, and all of it made
+to weigh less once in thousands of rows.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,40 +22,44 @@ DECAY_ROWS = HALF_LIFE_ROWS // 16
 KEPT = 0.5 ** (DECAY_ROWS / HALF_LIFE_ROWS)
 
 
+TOGETHER_ROWS = 32
+"""Counted at one go: what one step of one row would need of NumPy costs as much as that of dozens."""
+
+Routed = tuple[int, I32]
+"""A layer, and the experts (rows, used) that rows of a step use of it."""
+
+
 class Recorder:
     """Goes on with a profile. Used by one thread, that of the steps."""
 
     def __init__(self, profile: Profile) -> None:
         self._before = profile
         self._counts: F64 = profile.counts.ravel().copy()
-        self._noted: list[tuple[int, I32]] = []
+        self._counted_rows = profile.rows
+        self._waiting: list[Routed] = []
         self.rows = profile.rows
         """That were routed, ever."""
 
-    def begin(self) -> None:
-        """A step begins: what was noted of one that failed does not count."""
-        self._noted.clear()
-
-    def note(self, layer: int, ids: I32) -> None:
-        """Rows of the step use these experts (rows, used) of a layer, which has them; nobody writes to `ids` again."""
-        self._noted.append((layer, ids))
-
-    def count(self, rows: int) -> None:
-        """The step, of so many rows, has come to its end: count what was noted."""
-        if not self._noted:
-            return
-        layers, ids = zip(*self._noted, strict=True)
-        self._noted.clear()
-        places = np.repeat(np.array(layers) * self._before.counts.shape[1], [each.size for each in ids])
-        places += np.concatenate(ids, axis=None)
-        np.add.at(self._counts, places, 1.0)
-        periods = self.rows // DECAY_ROWS
+    def take(self, routed: Sequence[Routed], rows: int) -> None:
+        """A step of so many rows has come to its end, and used these experts; nobody writes to the ids again."""
+        self._waiting += routed
         self.rows = min(self.rows + rows, MAX_ROWS_SEEN)
-        if passed := self.rows // DECAY_ROWS - periods:
-            self._counts *= KEPT**passed
+        if self.rows - self._counted_rows >= TOGETHER_ROWS:
+            self._count()
 
     def profile(self) -> Profile:
         """What was counted so far, with what there was before."""
+        self._count()
         before = self._before
         counts = self._counts.reshape(before.counts.shape).copy()
         return Profile(fingerprint=before.fingerprint, rows=self.rows, counts=counts)
+
+    def _count(self) -> None:
+        if self._waiting:
+            layers, ids = zip(*self._waiting, strict=True)
+            self._waiting.clear()
+            first = np.repeat(np.array(layers) * self._before.counts.shape[1], [len(each) for each in ids])
+            np.add.at(self._counts, (first[:, None] + np.concatenate(ids)).ravel(), 1.0)
+        if periods := self.rows // DECAY_ROWS - self._counted_rows // DECAY_ROWS:
+            self._counts *= KEPT**periods
+        self._counted_rows = self.rows

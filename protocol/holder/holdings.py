@@ -39,8 +39,8 @@ class Preparer(Protocol):
     def make_room(self, wanted: U8, in_force: U8 | None, rank: I32 | None) -> None:
         """Give up experts that are in neither of these sets (layers, experts), or not `wanted` if both do not fit.
 
-        `rank` (layers, experts) is 0 for the expert that is expected to be used most, and so on; None if nobody knows.
-        RoomError if `wanted` alone does not fit.
+        `rank` (layers, experts) is 0 for the expert that is expected to be used most, and so on; None if nobody knows:
+        `protocol.ranking.by_rank` has an order then, too. RoomError if `wanted` alone does not fit.
         """
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> Iterator[None]:

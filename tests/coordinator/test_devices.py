@@ -61,6 +61,16 @@ def test_the_processor_needs_nothing_and_holds_nothing(model: Model, monkeypatch
         assert filled(devices) == 0
 
 
+def test_slots_are_filled_with_what_is_used_most(model: Model, device: EmulatedDevice) -> None:
+    rank = np.arange(18, dtype=np.int32)[::-1].reshape(3, 6)
+    room = 3 * Stock.of(model.layout).slot_bytes[2] / GIB
+    pool = native.Pool(1)
+    with opened("cuda:0", room, model, pool, max_rows=8, kv="f16", rank=rank) as devices:
+        assert devices.slots is not None
+        assert filled(devices) == 1
+        assert np.argwhere(devices.slots.held).tolist() == [[2, 3], [2, 4], [2, 5]]
+
+
 def test_everything_that_fits_is_filled_layer_by_layer(
     model: Model, device: EmulatedDevice, caplog: pytest.LogCaptureFixture
 ) -> None:

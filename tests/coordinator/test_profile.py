@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.profile import F64, MAX_ROWS_SEEN, Profile, covering, merged
+from coordinator.profile import F64, MAX_EXPERTS, MAX_ROWS_SEEN, Profile, covering, merged
+from protocol.codec import encode
+from protocol.messages import Assign
+from protocol.wire import SMALL_FRAME_BYTES
 
 MARK = "0123456789abcdef"
 
@@ -66,6 +69,12 @@ def test_so_many_experts_have_that_share_and_one_fewer_has_not(counts: F64, shar
         assert sum(ordered[:needed]) >= share * total
         assert sum(ordered[: needed - 1]) < share * total
         assert ordered[needed - 1] > 0
+
+
+def test_the_ranking_of_the_largest_model_fits_a_control_message() -> None:
+    made = profile(np.zeros((512, MAX_EXPERTS // 512)))
+    assign = Assign(placement=1, in_force=0, held=np.ones(made.counts.shape, np.uint8), rank=made.rank())
+    assert max(map(len, encode(assign))) == SMALL_FRAME_BYTES
 
 
 def test_layers_that_nobody_used_are_left_out_of_what_is_known() -> None:

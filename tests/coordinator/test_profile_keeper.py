@@ -38,8 +38,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def use(keeper: Keeper, expert: int = 1, times: int = 1) -> None:
-    keeper.recorder.note(0, np.full((times, 1), expert, np.int32))
-    keeper.recorder.count(times)
+    keeper.recorder.take([(0, np.full((times, 1), expert, np.int32))], times)
 
 
 def test_what_is_not_there_is_empty_and_made_at_once(path: Path, model: Model) -> None:
@@ -85,7 +84,7 @@ def test_what_did_not_change_is_not_written(path: Path, model: Model) -> None:
     assert not path.exists()
 
 
-def test_a_failure_to_save_is_told_and_tried_again(
+def test_a_failure_to_save_is_told_once_and_tried_again(
     path: Path, model: Model, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     keeper = Keeper(path, model)
@@ -96,6 +95,7 @@ def test_a_failure_to_save_is_told_and_tried_again(
 
     with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
         patched.setattr(profile_keeper, "write_profile", fails)
+        keeper.save()
         keeper.save()
     assert caplog.messages == ["the profile was not saved: --profile: no room"]
     assert read_profile(path).rows == 0

@@ -18,7 +18,7 @@ from coordinator.dense_half import Rows
 from coordinator.engine import Chunk, Engine
 from coordinator.local import LocalExperts
 from coordinator.profile import F64, Profile
-from coordinator.profile_recorder import DECAY_ROWS, HALF_LIFE_ROWS, KEPT, Recorder
+from coordinator.profile_recorder import DECAY_ROWS, HALF_LIFE_ROWS, KEPT, Recorder, Routed
 from coordinator.sums import LayerSums
 from expert_worker.bank import ExpertBank
 from protocol.errors import RequestError
@@ -37,32 +37,31 @@ def ids_of(rng: np.random.Generator, rows: int, used: int) -> I32:
     return rng.permuted(np.tile(np.arange(EXPERTS), (rows, 1)), axis=1)[:, :used].astype(np.int32)
 
 
-@given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, EXPERTS), st.booleans())
-def test_every_use_counts_once_in_windows_whole_or_in_halves(seed: int, rows: int, used: int, halves: bool) -> None:
+@given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, EXPERTS), st.booleans(), st.booleans())
+def test_every_use_counts_once_in_windows_whole_or_in_halves(
+    seed: int, rows: int, used: int, halves: bool, asked_meanwhile: bool
+) -> None:
     rng, made, expected = np.random.default_rng(seed), recorder(), np.zeros((LAYERS, EXPERTS))
     for _ in range(3):
-        made.begin()
         cut = rows // 2 if halves else 0
-        for layer in range(1, LAYERS):  # the first is dense
-            for part in filter(None, (cut, rows - cut)):
-                ids = ids_of(rng, part, used)
-                made.note(layer, ids)
-                np.add.at(expected[layer], ids, 1.0)
-        made.count(rows)
+        routed = [
+            (layer, ids_of(rng, part, used))
+            for layer in range(1, LAYERS)  # the first is dense
+            for part in filter(None, (cut, rows - cut))
+        ]
+        for layer, ids in routed:
+            np.add.at(expected[layer], ids, 1.0)
+        made.take(routed, rows)
+        if asked_meanwhile:
+            np.testing.assert_array_equal(made.profile().counts, expected)
     found = made.profile()
-    assert found.rows == 3 * rows
+    assert found.rows == made.rows == 3 * rows
     np.testing.assert_array_equal(found.counts, expected)
 
 
-def test_a_step_that_failed_does_not_count() -> None:
-    made = recorder()
-    made.begin()
-    made.note(0, np.array([[1, 2]], np.int32))
-    made.begin()
-    made.note(0, np.array([[3, 4]], np.int32))
-    made.count(1)
-    assert made.profile().counts[0].tolist() == [0, 0, 0, 1, 1, 0, 0, 0]
-    assert made.rows == 1
+def uses(expert: int, rows: int = 1, layer: int = 0) -> list[Routed]:
+    """Of one expert, by each row."""
+    return [(layer, np.full((rows, 1), expert, np.int32))]
 
 
 def test_a_use_weighs_half_after_the_half_life_and_what_is_new_counts_whole() -> None:
@@ -70,27 +69,22 @@ def test_a_use_weighs_half_after_the_half_life_and_what_is_new_counts_whole() ->
     before[0, 0] = 64.0
     made = recorder(rows=5, counts=before)
     for _ in range(HALF_LIFE_ROWS // 512):
-        made.begin()
-        made.note(1, np.zeros((1, 1), np.int32))
-        made.count(512)
+        made.take(uses(0, 512, layer=1), 512)
     assert made.rows == 5 + HALF_LIFE_ROWS
     assert made.profile().counts[0, 0] == pytest.approx(32.0, rel=1e-12)
     assert before[0, 0] == 64.0, "the profile that it went on with stays as it was"
-    made.note(0, np.zeros((1, 1), np.int32))
-    made.count(1)
+    made.take(uses(0), 1)
     assert made.profile().counts[0, 0] == pytest.approx(33.0, rel=1e-12)
 
 
-def test_how_rows_are_put_into_steps_makes_little_difference() -> None:
-    """Nothing weighs less until the next of the rows at which everything does, however large a step was."""
-    fine, coarse = recorder(counts=np.ones((LAYERS, EXPERTS))), recorder(counts=np.ones((LAYERS, EXPERTS)))
-    for made, step in ((fine, 1), (coarse, 512)):
-        for _ in range(3 * DECAY_ROWS // step):
-            made.note(0, np.zeros((step, 1), np.int32))
-            made.count(step)
-    for made in (fine, coarse):
-        assert made.profile().counts[2, 2] == pytest.approx(KEPT**3, rel=1e-12)
-    np.testing.assert_allclose(fine.profile().counts[0, 0], coarse.profile().counts[0, 0], rtol=1e-2)
+@pytest.mark.parametrize("rows", [1, 31, 512])
+def test_how_rows_are_put_into_steps_makes_little_difference(rows: int) -> None:
+    made = recorder(counts=np.ones((LAYERS, EXPERTS)))
+    while made.rows < 3 * DECAY_ROWS:
+        made.take(uses(0, rows), rows)
+    found = made.profile().counts
+    assert found[2, 2] == pytest.approx(KEPT**3, rel=1e-12)
+    assert found[0, 0] == pytest.approx(KEPT**3 + DECAY_ROWS * (KEPT + KEPT**2 + KEPT**3), rel=0.03)
 
 
 class Noting(PassingExperts):
