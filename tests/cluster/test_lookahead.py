@@ -73,7 +73,7 @@ def test_hints_of_any_kind_change_no_bit(
     with watched(demo_model, tmp_path, *options) as (cluster, lookahead):
         answer = cluster.answer(prompt, 200)
         slow = "--delay-ms" in options
-        report = cluster.wait_for(lambda report: slow or hinted(report))
+        report = cluster.wait_for(lambda report: report["inputs"]["published"] > 0 and (slow or hinted(report)))
         assert not slow or report["lookahead"][0]["inputs"] < report["inputs"]["published"] / 10
         assert 0 < report["inputs"]["published"] <= 200 * PREDICTED_LAYERS  # it may be a moment before it subscribes
         assert report["dropped"] == report["late_replies"] == 0
