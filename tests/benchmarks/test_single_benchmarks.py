@@ -12,6 +12,7 @@ import pytest
 from read_bandwidth import SMALL, WALKS, Memory, Readings, own_memory, reader
 from token_bytes import GATE_UP, HEAD_PART, ROW, read_by_token, token_bytes
 
+from expert_worker.lookahead.trace import read_trace
 from protocol.model import Model
 
 BENCHMARKS = Path(__file__).parent
@@ -79,3 +80,22 @@ def test_kernels_are_measured_in_both_layouts() -> None:
     short = ["--rounds", "1", "--types", "F32", "Q8_0", "--bytes", "4000000", "--threads", "1"]
     rows = printed("kernel_speed.py", *short)
     assert [row[1:3] for row in rows[1:]] == [["F32", "rows"], ["Q8_0", "rows"], ["Q8_0", "packed"]]
+
+
+def test_recall_has_every_predictor_and_layer_and_its_trace_is_what_an_oracle_reads(
+    tmp_path: Path, demo_model: Path
+) -> None:
+    trace = tmp_path / "trace.npz"
+    asked = ["--prompt", "In the beginning", "--tokens", "3", "--trace", trace]
+    rows = printed("recall.py", demo_model, *asked)
+    names = ["previous step", "popularity, k", "next router, k, input as it is", "next router, k + 2, input as it is"]
+    assert all(sum(row[0] == name for row in rows) == 3 for name in names)
+    assert [row[1:] for row in rows if row[0] == "predictor"][1:] == [["1", "2", "3", "4", "5"]] * 2
+    used = read_trace(trace)
+    assert sorted(used) == [(step, layer) for step in range(3) for layer in range(6)]
+    assert all(len(used[step, layer]) == 4 for step, layer in used if step > 0)
+
+
+def test_the_cost_of_a_layer_input_has_every_side() -> None:
+    rows = printed("publication_cost.py", "--tokens", "4", "--rounds", "1")
+    assert [row[0] for row in rows[1:]] == ["no lookahead", "lookahead", "it does nothing"]

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import zmq
 from clusters import PATIENT, LiveCluster, RealProcess, Then, live_cluster
@@ -15,6 +16,7 @@ from reference_answer import Reference
 
 from coordinator.config import inputs_endpoint
 from expert_worker.lookahead.predict import PREDICTORS
+from expert_worker.lookahead.trace import write_trace
 from protocol.endpoints import hints_endpoint
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -71,7 +73,7 @@ def test_hints_of_any_kind_change_no_bit(
     with watched(demo_model, tmp_path, *options) as (cluster, lookahead):
         answer = cluster.answer(prompt, 200)
         slow = "--delay-ms" in options
-        report = cluster.wait_for(lambda report: slow or hinted(report))
+        report = cluster.wait_for(lambda report: report["inputs"]["published"] > 0 and (slow or hinted(report)))
         assert not slow or report["lookahead"][0]["inputs"] < report["inputs"]["published"] / 10
         assert 0 < report["inputs"]["published"] <= 200 * PREDICTED_LAYERS  # it may be a moment before it subscribes
         assert report["dropped"] == report["late_replies"] == 0
@@ -79,6 +81,17 @@ def test_hints_of_any_kind_change_no_bit(
         assert lookahead.exit_code() == 0
     reference.check(answer)
     assert answer.report["local_entries"] == 0
+
+
+def test_an_oracle_hints_at_what_its_trace_has(
+    demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.npz"
+    write_trace(trace, {(step, 1): np.array([3, 5], np.int32) for step in range(40)})
+    with watched(demo_model, tmp_path, "--predictor", "oracle", "--trace", str(trace)) as (cluster, _):
+        reference.check(cluster.answer(prompt, 50))
+        report = cluster.wait_for(hinted)
+        assert report["lookahead"][0]["hints"] <= 2 * 40
 
 
 def test_a_cluster_without_one_publishes_nothing(
