@@ -76,6 +76,14 @@ class OurSide:
             answers.take(event)
         return answers.timing(self._late(answers.reports))
 
+    def status(self) -> Mapping[str, Any]:
+        """The coordinator's report now."""
+        deadline = time.monotonic() + READY_S
+        while time.monotonic() < deadline:
+            if (status := self._client.status(1.0, self._watch)) is not None:
+                return status
+        raise ExpertmeshError(f"{self.name}: no state within {READY_S:g} s")
+
     def pids(self) -> list[int]:
         """See sides.Side."""
         return [child.pid for child in self.launcher.children.values()]
@@ -105,7 +113,26 @@ def our_side(
     The workers of all such clusters are bound to the same cores, since only one cluster is asked at a time. `label` is
     added to its name; `changed` may have other processes started; `on_line` hears what they say.
     """
-    config = private_cluster(model, workers=workers, threads=threads)
+    with side_of(
+        private_cluster(model, workers=workers, threads=threads),
+        interrupts,
+        label=label,
+        changed=changed,
+        on_line=on_line,
+    ) as side:
+        yield side
+
+
+@contextmanager
+def side_of(
+    config: ClusterConfig,
+    interrupts: Interrupts,
+    *,
+    label: str = "",
+    changed: Callable[[LaunchPlan], LaunchPlan] = lambda plan: plan,
+    on_line: OnLine = ignore_line,
+) -> Iterator[OurSide]:
+    """The cluster of a configuration, when it is ready."""
     plan = changed(plan_here(config, usable_cores()))
     with Launcher(plan, interrupts, on_line) as launcher, Crowd(config.coordinator.listen) as client:
         side = OurSide(config, launcher, client, label)

@@ -86,11 +86,17 @@ class ControlGroup:
             self.move(child.pid)  # so that it is inside by now, and killed at the end of the block
         return child
 
-    def run(self, command: Sequence[str | Path], timeout_s: float, **options: Any) -> subprocess.CompletedProcess[str]:
-        """Run a command inside to its end, and give what it printed; it is killed when its time is over."""
-        with self.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as child:
+    def run(
+        self, command: Sequence[str | Path], timeout_s: float, asked: str = "", **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command inside to its end, `asked` on its stdin, and give what it printed.
+
+        It is killed when its time is over.
+        """
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with self.start(command, **pipes, **options) as child:
             try:
-                out, err = child.communicate(timeout=timeout_s)
+                out, err = child.communicate(asked, timeout=timeout_s)
             finally:
                 child.kill()
         return subprocess.CompletedProcess(command, child.returncode, out, err)
