@@ -397,6 +397,13 @@ def resident(
     may write. `mincore` is not asked then: of such a file it says that all is there.
     """
 
+def arrived(addresses: NDArray[np.uint64], counts: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """1 for each of these parts of files' mappings, of 1 byte or more, of which all pages have been read, (n,).
+
+    The page cache has a page (`resident`) as soon as its read is queued. 1 too of a file that this process neither owns
+    nor may write: there the kernel does not tell.
+    """
+
 def will_need(addresses: NDArray[np.uint64], counts: NDArray[np.int64]) -> None:
     """Ask for these parts of files' mappings, which must stay mapped meanwhile, to be read in.
 

@@ -57,23 +57,22 @@ class MappedSource:
         return wanted, self.bring(layer, wanted)
 
     def bring(self, layer: int, experts: I32) -> U8:
-        """What `fetch` does, whether pages have been missing or not; (n,): 1 for those that had to be brought."""
+        """What `fetch` does, whether pages have been missing or not; (n,): 1 for those that had to be waited for."""
         ranges, missing = self._absent(layer, experts)
-        far = _any_role(missing)
-        absent = int(far.sum())
+        late = missing | (native.arrived(ranges.address, ranges.length) == 0)
+        absent = int(_any_role(missing).sum())
         self.counters.cache_hits += len(experts) - absent
-        if not absent:
-            return far
-        began, lost = time.perf_counter(), ranges.some(missing)
-        native.populate(lost.address, lost.length, THREADS)
         self.counters.file_reads += absent
-        self.counters.file_read_bytes += int(lost.length.sum())
-        self.counters.file_read_us += int((time.perf_counter() - began) * 1e6)
-        self._alert, self._faults = ALERT_CALLS, _major_faults()
-        return far
+        if late.any():
+            began, lost = time.perf_counter(), ranges.some(late)
+            native.populate(lost.address, lost.length, THREADS)
+            self.counters.file_read_bytes += int(ranges.length[missing].sum())
+            self.counters.file_read_us += int((time.perf_counter() - began) * 1e6)
+            self._alert, self._faults = ALERT_CALLS, _major_faults()
+        return _any_role(late)
 
     def missing(self, layer: int, experts: I32) -> U8:
-        """Those of whose pages some are not in memory."""
+        """Those of whose pages some are not in memory, nor asked for."""
         return _any_role(self._absent(layer, experts)[1])
 
     def displacing(self, told: Displaced) -> None:

@@ -69,6 +69,27 @@ std::vector<Pages> pages_of(const U8 &addresses, const I8 &counts) {
     return all;
 }
 
+bool has_arrived(const Pages &pages) {
+    unsigned char there[PAGES_A_CALL];
+    for (uint64_t at = pages.start; at < pages.end; at += PAGES_A_CALL * PAGE) {
+        const size_t n = std::min<size_t>(PAGES_A_CALL, (pages.end - at) / PAGE);
+        if (mincore((void *)at, n * PAGE, there)) return false;
+        if (!std::all_of(there, there + n, [](unsigned char page) { return page & 1; })) return false;
+    }
+    return true;
+}
+
+nb::object arrived(U8 addresses, I8 counts) {
+    const std::vector<Pages> all = pages_of(addresses, counts);
+    expect_equal("counts: above 0", all.size(), counts.shape(0));
+    NewArray<uint8_t> there({all.size()});
+    {
+        nb::gil_scoped_release release;
+        for (size_t i = 0; i < all.size(); i++) there.data[i] = has_arrived(all[i]);
+    }
+    return there.object;
+}
+
 void ask_for(const std::vector<Pages> &all) {
     for (const Pages &pages : all)
         for (uint64_t at = pages.start; at < pages.end; at += STEP)
@@ -123,6 +144,7 @@ int64_t populate(U8 addresses, I8 counts, int threads) {
 
 void bind_pages(nb::module_ &m) {
     m.def("resident", &resident, "descriptors"_a, "offsets"_a, "counts"_a);
+    m.def("arrived", &arrived, "addresses"_a, "counts"_a);
     m.def("will_need", &will_need, "addresses"_a, "counts"_a);
     m.def("populate", &populate, "addresses"_a, "counts"_a, "threads"_a);
 }

@@ -48,7 +48,7 @@ class Weights {
     // From now on this matrix is read from `copy`, bytes equal to the file's. Others may be computing with it, but not
     // with an older copy of it: that is gone now.
     void place(long matrix, In<uint8_t, 1> copy);
-    void unplace(long matrix); // from the file's mapping again
+    void unplace(long matrix);       // from the file's mapping again
     long checked(long matrix) const; // throws where there is no such matrix
     bool placed(long matrix) const { return at(matrix) != in_file(matrix); }
 

@@ -123,3 +123,13 @@ def test_absurd_numbers_are_refused() -> None:
             native.populate(address, counts(0), threads)
     with pytest.raises(ValueError, match="counts: 1 expected, found 2"):
         native.populate(address, counts(0, 0), 1)
+
+
+def test_what_has_arrived_is_all_there(file: MappedFile) -> None:
+    dropped(file)
+    assert native.arrived(addresses(file, [0]), counts(PAGE)).tolist() == [0]
+    native.populate(addresses(file, [3 * PAGE]), counts(100 * PAGE), 2)
+    parts = [3 * PAGE, 102 * PAGE + 5, 3 * PAGE + 1]
+    assert native.arrived(addresses(file, parts), counts(100 * PAGE, 1, 99 * PAGE)).tolist() == [1, 1, 1]
+    with pytest.raises(ValueError, match="counts: above 0"):
+        native.arrived(addresses(file, [0]), counts(0))
