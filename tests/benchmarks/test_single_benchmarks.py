@@ -12,6 +12,8 @@ import pytest
 from read_bandwidth import SMALL, WALKS, Memory, Readings, own_memory, reader
 from token_bytes import GATE_UP, HEAD_PART, ROW, read_by_token, token_bytes
 
+from coordinator.profile import Profile
+from coordinator.profile_file import write_profile
 from protocol.model import Model
 
 BENCHMARKS = Path(__file__).parent
@@ -79,3 +81,15 @@ def test_kernels_are_measured_in_both_layouts() -> None:
     short = ["--rounds", "1", "--types", "F32", "Q8_0", "--bytes", "4000000", "--threads", "1"]
     rows = printed("kernel_speed.py", *short)
     assert [row[1:3] for row in rows[1:]] == [["F32", "rows"], ["Q8_0", "rows"], ["Q8_0", "packed"]]
+
+
+def test_a_profile_is_worth_what_its_ranking_finds_of_other_uses(tmp_path: Path) -> None:
+    for name, counts in (("one", [[9, 1], [0, 4]]), ("uses", [[1, 2], [3, 4]])):
+        made = Profile(fingerprint="0" * 16, rows=1, counts=np.array(counts, np.float64))
+        write_profile(made, tmp_path / name, option="-o")
+    rows = printed("profile_worth.py", tmp_path / "one", "--uses", tmp_path / "uses")
+    assert rows[1:] == [
+        ["no profile", "10%", "40%", "60%"],
+        ["one", "10%", "50%", "70%"],
+        ["uses", "40%", "70%", "90%"],
+    ]
