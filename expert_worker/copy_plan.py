@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import RoomError
 from protocol.messages import I32, U8
+from protocol.ranking import by_rank
 
 MARGIN = 256 << 20
 """Bytes left free when a copy is made as large as the room, since the next reading of it may be a bit lower."""
@@ -58,9 +59,9 @@ def plan_copies(
     if budget is None:
         if total > room:
             raise RoomError(f"copies of all experts take {_size(total)}, but {free}: {_size(room)} are left for them")
-        return _plan(sizes, wanted, np.flatnonzero(wanted), room, "")
+        return _plan(sizes, wanted, by_rank(wanted, None), room, "")
     limit, clamping = limited(budget, available, headroom)
-    plan = _plan(sizes, wanted, _hottest_first(wanted, rank), limit, clamping)
+    plan = _plan(sizes, wanted, by_rank(wanted, rank), limit, clamping)
     if budget == "auto" and wanted.any() and not plan.copied.any():
         least = min(sizes[layer] for layer in np.flatnonzero(wanted.any(axis=1)).tolist())
         raise RoomError(
@@ -95,26 +96,17 @@ def _check(sizes: Sequence[int], wanted: U8, rank: I32 | None) -> None:
             raise ValueError(f"an expert of layer {layer} must have at least one byte, found {sizes[layer]}")
 
 
-def _hottest_first(wanted: U8, rank: I32 | None) -> NDArray[np.int64]:
-    """Flat indices of the wanted experts."""
-    if rank is None:  # across the layers, since each of them is used by every token
-        rank = np.arange(wanted.size, dtype=np.int32).reshape(wanted.shape[::-1]).T
-    pairs = np.flatnonzero(wanted)
-    return pairs[np.argsort(rank.ravel()[pairs], kind="stable")]
-
-
-def _plan(sizes: Sequence[int], wanted: U8, order: NDArray[np.int64], limit: int, clamping: str) -> CopyPlan:
+def _plan(sizes: Sequence[int], wanted: U8, order: Iterable[tuple[int, int]], limit: int, clamping: str) -> CopyPlan:
     """One after the other, as far as `limit` bytes go."""
-    copied = np.zeros(wanted.size, np.bool_)
+    copied = np.zeros(wanted.shape, np.bool_)
     taken = 0
-    for pair in order.tolist():
-        size = sizes[pair // wanted.shape[1]]
-        if size <= limit - taken:
-            copied[pair] = True
-            taken += size
+    for layer, expert in order:
+        if sizes[layer] <= limit - taken:
+            copied[layer, expert] = True
+            taken += sizes[layer]
     told = f"copies of {np.count_nonzero(copied)} of {np.count_nonzero(wanted)} experts, {_size(taken)}"
     note = f"{clamping}; {told}" if clamping else told
-    return CopyPlan(copied=copied.reshape(wanted.shape), bytes=taken, note=note)
+    return CopyPlan(copied=copied, bytes=taken, note=note)
 
 
 def _size(count: int) -> str:

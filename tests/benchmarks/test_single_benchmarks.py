@@ -12,6 +12,8 @@ import pytest
 from read_bandwidth import SMALL, WALKS, Memory, Readings, own_memory, reader
 from token_bytes import GATE_UP, HEAD_PART, ROW, read_by_token, token_bytes
 
+from coordinator.profile import Profile
+from coordinator.profile_file import write_profile
 from expert_worker.lookahead.trace import read_trace
 from protocol.model import Model
 
@@ -99,3 +101,15 @@ def test_recall_has_every_predictor_and_layer_and_its_trace_is_what_an_oracle_re
 def test_the_cost_of_a_layer_input_has_every_side() -> None:
     rows = printed("publication_cost.py", "--tokens", "4", "--rounds", "1")
     assert [row[0] for row in rows[1:]] == ["no lookahead", "lookahead", "it does nothing"]
+
+
+def test_a_profile_is_worth_what_its_ranking_finds_of_other_uses(tmp_path: Path) -> None:
+    for name, counts in (("one", [[9, 1], [0, 4]]), ("uses", [[1, 2], [3, 4]])):
+        made = Profile(fingerprint="0" * 16, rows=1, counts=np.array(counts, np.float64))
+        write_profile(made, tmp_path / name, option="-o")
+    rows = printed("profile_worth.py", tmp_path / "one", "--uses", tmp_path / "uses")
+    assert rows[1:] == [
+        ["no profile", "10%", "40%", "60%"],
+        ["one", "10%", "50%", "70%"],
+        ["uses", "40%", "70%", "90%"],
+    ]
