@@ -111,6 +111,12 @@ class ExpertBank:
             for expert in experts.tolist():
                 self._ask_for(role, expert)
 
+    def missing(self, layer: int, experts: I32) -> U8:
+        """1 for those of `experts` (n,) that are not wholly in memory, as far as the kernel tells. From any thread."""
+        roles = layer_of(self.layout, layer).roles
+        here = [all(self._is_here(role, expert) for role in roles) for expert in experts.tolist()]
+        return np.logical_not(here).astype(np.uint8)
+
     def warm(self, layer: int, experts: I32) -> None:
         """Ask for what is not in memory of these experts (n,), which may be needed soon: advice. From any thread."""
         for role in layer_of(self.layout, layer).roles:
@@ -145,9 +151,12 @@ class ExpertBank:
         return ExpertError(work.layer, -1, str(error))
 
     def _ask_for(self, role: RoleTensor, expert: int) -> None:
-        start = role.offset + expert * role.expert_bytes
-        if not in_cache(self._descriptors[role.file], start, role.expert_bytes):
+        if not self._is_here(role, expert):
+            start = role.offset + expert * role.expert_bytes
             will_need(self._data[role.file][start : start + role.expert_bytes])
+
+    def _is_here(self, role: RoleTensor, expert: int) -> bool:
+        return in_cache(self._descriptors[role.file], role.offset + expert * role.expert_bytes, role.expert_bytes)
 
     def _check_files(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
         self._watched.check(self._files[layer], layer, experts)

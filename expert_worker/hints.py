@@ -125,6 +125,16 @@ class HintBook:
         self._late_s = 0.0
         self._lock = threading.Lock()
 
+    @property
+    def begun(self) -> bool:
+        """Whether any hint has come: before that there is nothing to score."""
+        return bool(self._layers)
+
+    def awaits(self, layer: int) -> bool:
+        """Whether experts of this layer were named and not asked for yet: else `asked` need not know what is missing."""
+        of = self._layers.get(layer)
+        return of is not None and bool(of.pending)
+
     def new_session(self) -> None:
         """Steps are numbered anew. What was named and not asked for is forgotten; scores and gates stay."""
         with self._lock:

@@ -37,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _bank(model: Model, threads: int) -> Iterator[process.Holder]:
-    with ExpertBank(model, native.Pool(threads)) as bank, Hinted(bank.warm, model.geometry) as hinted:
+    with ExpertBank(model, native.Pool(threads)) as bank, Hinted(bank, model.geometry) as hinted:
         yield process.Holder(
-            experts=bank, role="worker", isa=native.isa(), threads=threads, room=-1, joined=hinted.joined
+            experts=hinted, role="worker", isa=native.isa(), threads=threads, room=-1, joined=hinted.joined
         )
 
 
