@@ -17,7 +17,7 @@ import native
 from expert_worker.expert_table import ExpertTable
 from expert_worker.hints import HintBook
 from expert_worker.sources.mapped import MappedSource
-from expert_worker.sources.source import Source
+from expert_worker.sources.source import Source, distinct
 from expert_worker.tending import Tending
 from protocol.errors import ExpertError
 from protocol.holder.refusals import check_ids, check_there, in_words, layer_of, rows_of
@@ -32,6 +32,7 @@ class ExpertBank:
         """`model` stays open for as long as the bank is used."""
         self.layout = model.layout
         self._there = model.there
+        self._chosen = model.geometry.experts_used
         self._pool = pool
         self.table = ExpertTable(model)
         self._source = source(self.table)
@@ -164,7 +165,13 @@ class ExpertBank:
         return ExpertError(work.layer, -1, str(error))
 
     def _fetch(self, work: RunExperts) -> None:
-        now = time.monotonic()
-        looked = self._source.fetch(work.layer, work.entry_expert)
-        if looked is not None:
-            self.hints.asked(work.layer, *looked, work.step, now)
+        if not self.hints.begun:
+            self._source.fetch(work.layer, work.entry_expert)
+            return
+        now, experts = time.monotonic(), distinct(work.entry_expert)
+        far = self._source.fetch(work.layer, experts)
+        # Whoever shares memory is one of a team, and the rest of each row is asked of others.
+        share = min(1.0, len(work.entry_expert) / (self._chosen * max(1, len(work.row))))
+        self.hints.asked(
+            work.layer, experts, np.zeros(len(experts), np.uint8) if far is None else far, work.step, now, share=share
+        )

@@ -21,15 +21,20 @@ class Hinted:
         """`bank` hears of hints in the listener's thread, for experts that are held."""
         self._bank = bank
         self._desk: Desk | None = None
-        self._listener = HintListener(self._follow, layers=geometry.layers, experts=geometry.experts)
+        self._listener = HintListener(self.follow, layers=geometry.layers, experts=geometry.experts)
 
     def joined(self, desk: Desk) -> None:
         """A session has begun, or goes on under another membership."""
-        followed = self._desk is not None and self._desk.session == desk.session
-        self._desk = desk
-        if not followed:
+        before, self._desk = self._desk, desk
+        if before is None or before.session != desk.session:
             self._bank.hints.new_session()
             self._listener.follow(desk.session)
+
+    def follow(self, hint: Warm) -> None:
+        """Have brought what is held of it, far away, and worth it. In the listener's thread."""
+        held = np.empty(0, np.uint8) if self._desk is None else self._desk.holdings.any_holds(hint.layer)
+        if len(held):
+            self._bank.warm(hint.layer, hint.experts[held[hint.experts] > 0], hint.step)
 
     def __enter__(self) -> Self:
         self._listener.__enter__()
@@ -37,9 +42,3 @@ class Hinted:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._listener.close()
-
-    def _follow(self, hint: Warm) -> None:
-        desk = self._desk
-        held = np.empty(0, np.uint8) if desk is None else desk.holdings.any_holds(hint.layer)
-        if len(held):
-            self._bank.warm(hint.layer, hint.experts[held[hint.experts] > 0], hint.step)

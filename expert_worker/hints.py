@@ -125,6 +125,11 @@ class HintBook:
         self._late_s = 0.0
         self._lock = threading.Lock()
 
+    @property
+    def begun(self) -> bool:
+        """Whether any hint has come: before that there is nothing to score."""
+        return bool(self._layers)
+
     def new_session(self) -> None:
         """Steps are numbered anew. What was named and not asked for is forgotten; scores and gates stay."""
         with self._lock:
@@ -152,10 +157,11 @@ class HintBook:
             of.pending.update(dict.fromkeys(fresh, _Hint(step, self._epoch, now)))
             return np.array(fresh, np.int32)
 
-    def asked(self, layer: int, experts: I32, missing: U8, step: int, now: float) -> None:
+    def asked(self, layer: int, experts: I32, missing: U8, step: int, now: float, *, share: float = 1.0) -> None:
         """A layer's message (n,) has come, and nothing has been read for it yet; `missing` as in `want`, or on its way.
 
-        Scores the layer's hints.
+        Scores the layer's hints. `share` is how much of what the layer uses this worker was asked for, if it is one of
+        a team: others may have been asked for what seems wasted here, and what is read for one is read for all.
         """
         with self._lock:
             if (step, layer) != self._latest:
@@ -168,7 +174,7 @@ class HintBook:
             due = {expert: hint for expert, hint in of.pending.items() if hint.step <= step or expert in far}
             for expert, hint in due.items():
                 del of.pending[expert]
-                self._settle(of, hint, far.get(expert), now)
+                self._settle(of, hint, far.get(expert), now, WASTE * share)
             for expert, is_far in far.items():
                 by = self._displaced.pop((layer, expert), None)
                 if is_far and expert not in due:
@@ -208,11 +214,11 @@ class HintBook:
     def _layer(self, layer: int) -> _Layer:
         return self._layers.setdefault(layer, _Layer())
 
-    def _settle(self, of: _Layer, hint: _Hint, far: int | None, now: float) -> None:
+    def _settle(self, of: _Layer, hint: _Hint, far: int | None, now: float, waste: float) -> None:
         """`far` is whether its bytes are missing now that it is asked for; None if it is not."""
         if far is None or self._epoch - hint.epoch > HORIZON:
             of.score.wasted += 1
-            self._judge(of, 0.0, WASTE)
+            self._judge(of, 0.0, waste)
         elif far:
             of.score.late += 1
             self._late_s += max(0.0, now - hint.at)

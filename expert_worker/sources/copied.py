@@ -88,14 +88,18 @@ class CopiedSource:
             yield
         yield from self._rest.prepare(layer, experts[self._table.placed[layer, experts] == 0])
 
-    def fetch(self, layer: int, experts: I32) -> tuple[I32, U8] | None:
+    def fetch(self, layer: int, experts: I32) -> U8 | None:
         """Have what is not copied brought in, all of it at once."""
         wanted = distinct(experts)
         self._table.lease(layer, wanted.tolist())
         copied = self._table.placed[layer, wanted].astype(np.bool_)
         hits = int(np.count_nonzero(copied))
         self.counters.copy_hits += hits
-        return self._rest.fetch(layer, wanted[~copied]) if hits < len(wanted) else None
+        if hits == len(wanted) or (rest := self._rest.fetch(layer, wanted[~copied])) is None:
+            return None
+        far = np.zeros(len(wanted), np.uint8)
+        far[~copied] = rest
+        return far
 
     def release(self) -> None:
         """The kernels have done."""

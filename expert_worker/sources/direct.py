@@ -48,7 +48,7 @@ class DirectSource:
         """Nothing: see `make_room`."""
         return iter(())
 
-    def fetch(self, layer: int, experts: I32) -> tuple[I32, U8] | None:
+    def fetch(self, layer: int, experts: I32) -> U8 | None:
         """Read what no slot has, all of it at once."""
         each = distinct(experts)
         wanted = each.tolist()
@@ -68,7 +68,7 @@ class DirectSource:
         if claimed or coming:
             self.counters.file_read_us += int((time.perf_counter() - began) * 1e6)
         self._note_use(layer, wanted, len(claimed))
-        return each, missing
+        return missing
 
     def release(self) -> None:
         """The kernels have done."""

@@ -45,7 +45,7 @@ class MappedSource:
             self.warm(layer, experts[start : start + PIECE])
             yield
 
-    def fetch(self, layer: int, experts: I32) -> tuple[I32, U8] | None:
+    def fetch(self, layer: int, experts: I32) -> U8 | None:
         """Wait for all missing pages together, instead of one after the other in the kernels."""
         faults = _major_faults()
         if faults != self._faults:
@@ -53,8 +53,7 @@ class MappedSource:
         elif self._alert == 0:
             return None
         self._alert -= 1
-        wanted = distinct(experts)
-        return wanted, self.bring(layer, wanted)
+        return self.bring(layer, distinct(experts))
 
     def bring(self, layer: int, experts: I32) -> U8:
         """What `fetch` does, whether pages have been missing or not; (n,): 1 for those that had to be waited for."""

@@ -66,14 +66,16 @@ class SharedSource:
         if self._arena is None:
             yield from self._rest.prepare(layer, experts)
 
-    def fetch(self, layer: int, experts: I32) -> tuple[I32, U8] | None:
+    def fetch(self, layer: int, experts: I32) -> U8 | None:
         """Nothing has to be brought, unless the arena was given up."""
         wanted = distinct(experts)
         self._table.lease(layer, wanted.tolist())
         copied = self._table.placed[layer, wanted].astype(np.bool_)
         hits = int(np.count_nonzero(copied))
         self.counters.copy_hits += hits
-        return self._rest.fetch(layer, wanted[~copied]) if hits < len(wanted) else None
+        if hits < len(wanted):  # it was given up, or is not complete
+            self._rest.fetch(layer, wanted[~copied])
+        return None
 
     def release(self) -> None:
         """The kernels have done."""

@@ -65,11 +65,11 @@ class Source(Protocol):
     def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
         """Make these ready; each item taken does a piece that lasts a moment. ExpertError if that cannot be."""
 
-    def fetch(self, layer: int, experts: I32) -> tuple[I32, U8] | None:
+    def fetch(self, layer: int, experts: I32) -> U8 | None:
         """The kernels are about to compute these, ascending, some more than once: bring them all, at once.
 
-        They stay where they are until `release`. Returns each of them once, and 1 for those that had to be brought;
-        None where nobody looked.
+        They stay where they are until `release`. Returns 1 for each, without repetitions, that had to be waited for;
+        None if none had, as far as is known.
         """
 
     def release(self) -> None:

@@ -88,7 +88,7 @@ def test_recall_has_every_predictor_and_layer_and_its_trace_is_what_an_oracle_re
     tmp_path: Path, demo_model: Path
 ) -> None:
     trace = tmp_path / "trace.npz"
-    asked = ["--prompt", "In the beginning", "--tokens", "3", "--trace", trace]
+    asked: list[str | Path] = ["--prompt", "In the beginning", "--tokens", "3", "--trace", trace]
     rows = printed("recall.py", demo_model, *asked)
     names = ["previous step", "popularity, k", "next router, k, input as it is", "next router, k + 2, input as it is"]
     assert all(sum(row[0] == name for row in rows) == 3 for name in names)

@@ -7,20 +7,14 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
-import numpy as np
 import pytest
 import zmq
 from message_examples import layer_input, warm
 
 from expert_worker.hint_listener import HintListener
-from expert_worker.hinted import Hinted
 from protocol.endpoints import hints_endpoint
-from protocol.holder.holdings import Holdings
-from protocol.holder.serve import Desk
-from protocol.messages import I32, Assign, Message, Warm
-from protocol.model import Model
+from protocol.messages import Message, Warm
 from protocol.wire import Publisher
 
 pytestmark = pytest.mark.timeout(60)
@@ -129,27 +123,3 @@ def test_nobody_need_be_there_and_the_thread_ends() -> None:
         assert listener.heard == listener.dropped == 0
     listener.close()
     assert threading.active_count() == before
-
-
-def test_a_worker_follows_hints_for_what_it_holds(tiny_model: Path) -> None:
-    wanted: queue.Queue[tuple[int, list[int]]] = queue.Queue()
-
-    def want(layer: int, experts: I32) -> None:
-        wanted.put((layer, experts.tolist()))
-
-    with Model.open(tiny_model) as model:
-        geometry = model.geometry
-    held = np.zeros((geometry.layers, geometry.experts), np.uint8)
-    held[1, [0, 2]] = 1
-    number, holdings = session(), Holdings()
-    desk = Desk(session=number, token="t", work="w", holdings=holdings)
-    with Hinted(want, geometry) as hinted, Publisher(hints_endpoint(number)) as publisher:
-        hinted.joined(desk)
-        hinted.joined(desk)
-        holdings.add(Assign(placement=1, in_force=0, held=held))
-        deadline = time.monotonic() + WITHIN_S
-        while wanted.empty():
-            assert time.monotonic() < deadline
-            publisher.send(warm(0, 1, 2, 3, layer=1, session=number))
-            time.sleep(0)
-        assert wanted.get() == (1, [0, 2])

@@ -136,6 +136,16 @@ def test_hints_that_pay_stay_on_and_random_ones_are_turned_off(worker: Worker) -
     assert worker.counts("off") == [layers[2]["off"]]
 
 
+@pytest.mark.parametrize(("share", "pays"), [(1.0, False), (0.25, True)])
+def test_one_of_a_team_knows_that_others_are_asked_too(share: float, pays: bool) -> None:
+    """Four workers, of whose eight hints six are right: each is asked for one or two of them."""
+    book, named = HintBook(), list(range(8))
+    for step in range(100):
+        book.want(1, ids(named), mask(named, named), step, 0.0)
+        book.asked(1, ids([step % 6, 9]), mask([step % 6, 9], []), step, 1.0, share=share)
+    assert (book.stats()["closed"] == 0) == pays
+
+
 def test_a_gate_waits_longer_each_time_and_is_bounded() -> None:
     gate, pauses = Gate(), []
     for _ in range(20):

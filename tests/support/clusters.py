@@ -219,6 +219,7 @@ class LiveCluster:
 
     def wait_for(self, condition: Condition, within_s: float = 30.0) -> Status:
         """The first status that fulfils the condition."""
+        self._watcher.poll_status(0)  # as above
         deadline = time.monotonic() + within_s
         report: Status | None = None
         while time.monotonic() < deadline:
