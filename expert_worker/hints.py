@@ -131,7 +131,7 @@ class HintBook:
         return bool(self._layers)
 
     def awaits(self, layer: int) -> bool:
-        """Whether experts of this layer were named and not asked for yet: else `asked` need not know what is missing."""
+        """Whether experts of this layer were named and not asked for yet: else `asked` need not know what is far."""
         of = self._layers.get(layer)
         return of is not None and bool(of.pending)
 
