@@ -330,8 +330,9 @@ def test_a_worker_that_finds_no_coordinator_says_so() -> None:
     endpoint = f"ipc://@expertmesh-nobody-{os.getpid()}"
     done = run("worker", "--connect", endpoint, "--model", _demo(), "--name", "w", "--orphan-s", 1)
     assert done.returncode == 2
-    first, last = done.stderr.splitlines()
-    assert f"dialling {endpoint} as w" in first
+    source, dialling, last = done.stderr.splitlines()
+    assert "experts come from: mapped" in source
+    assert f"dialling {endpoint} as w" in dialling
     assert last == f"error: no word from a coordinator at {endpoint} for 1 s"
 
 
