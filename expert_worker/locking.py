@@ -1,4 +1,4 @@
-"""What a worker tells the kernel of pages it has: to keep them, to take them back, to make them large.
+"""What a worker tells the kernel of pages: to keep those of copies, to forget those of files that were copied.
 
 Nothing here changes what is computed, so nothing here fails: what the kernel refuses is a note for a person. None of
 the calls holds the GIL.
@@ -7,7 +7,6 @@ the calls holds the GIL.
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 import resource
 from dataclasses import dataclass
@@ -17,11 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
-_MADV_HUGEPAGE = 14
 _libc: Any = ctypes.CDLL(None, use_errno=True)
 for _call in (_libc.mlock, _libc.munlock):
     _call.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +52,6 @@ def unlock(data: Bytes) -> None:
     _libc.munlock(data.ctypes.data, data.nbytes)
 
 
-def release(data: Bytes) -> str:
-    """Give back at once all pages that lie wholly within `data`, locked or not; a note if the kernel refuses.
-
-    Of memory without a file what was there is lost, and reads as zeros; a file's mapping is read from the file again.
-    """
-    start = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
-    count = (data.ctypes.data + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
-    if count <= 0:
-        return ""
-    _libc.munlock(start, count)  # locked pages are not given back
-    return _advised(start, count, mmap.MADV_DONTNEED, "given back")
-
-
 def forget(descriptor: int, offset: int, count: int) -> str:
     """Have a file's pages dropped that were read for a copy, else the same bytes are in memory twice.
 
@@ -78,22 +62,6 @@ def forget(descriptor: int, offset: int, count: int) -> str:
         os.posix_fadvise(descriptor, offset, count, os.POSIX_FADV_DONTNEED)
     except OSError as error:
         return f"pages of a file that was copied stay in memory: {error.strerror}"
-    return ""
-
-
-def prefer_large_pages(data: Bytes) -> str:
-    """Ask for pages of 2 MiB in private memory that nobody has touched yet; a note if the kernel has none.
-
-    Experts here and there in such memory were read at 1.2 times the rate, and filling it took twice the processor time
-    (docs/tiers.md). A part of a large page that is given back is not free before memory is short.
-    """
-    start = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
-    return _advised(start, data.ctypes.data + data.nbytes - start, _MADV_HUGEPAGE, "made large")
-
-
-def _advised(start: int, count: int, advice: int, what: str) -> str:
-    if _libc.madvise(start, count, advice):
-        return f"{_mib(count)} are not {what}: {os.strerror(ctypes.get_errno())}"
     return ""
 
 

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from page_cache import cached_bytes, drop_pages
 
-from expert_worker.locking import LockResult, forget, lock, prefer_large_pages, release, unlock
+from expert_worker.locking import LockResult, forget, lock, unlock
 
 MIB = 1 << 20
 PAGE = mmap.PAGESIZE
@@ -93,33 +93,6 @@ def test_a_refusal_names_the_limit_and_locks_nothing(limit: int, reason: str) ->
     assert done.stdout == f"0\n1.5 MiB are not locked in memory: {reason}\n0\n"
 
 
-def test_what_is_released_is_given_back_locked_or_not() -> None:
-    data = private(8 * MIB)
-    data[:] = 7
-    lock(data[: 2 * MIB])
-    before = kib("Rss", "smaps_rollup")
-    assert release(data[10 : 6 * MIB - 10]) == ""
-    assert before - kib("Rss", "smaps_rollup") > 5 * 1024
-    # What shares a page with something else stays.
-    assert data[:PAGE].all()
-    assert not data[PAGE : 6 * MIB - PAGE].any()
-    assert data[6 * MIB - PAGE :].all()
-    assert release(data[10 : PAGE + 10]) == ""
-    assert data[:PAGE].all()
-
-
-def test_a_file_is_read_again_after_it_was_released(file: Path) -> None:
-    with file.open("rb") as opened:
-        data = np.frombuffer(mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ), np.uint8)
-        first = int(data.sum())
-        assert forget(opened.fileno(), 0, 4 * MIB) == ""
-        assert cached_bytes(file) == 4 * MIB  # it is mapped
-        assert release(data) == ""
-        assert forget(opened.fileno(), 0, 4 * MIB) == ""
-        assert cached_bytes(file) == 0
-        assert int(data.sum()) == first
-
-
 def test_only_the_pages_of_the_range_are_forgotten(file: Path) -> None:
     with file.open("rb") as opened:
         assert forget(opened.fileno(), MIB, 2 * MIB) == ""
@@ -133,17 +106,3 @@ def test_a_file_that_cannot_be_told_is_a_note() -> None:
     finally:
         os.close(reading)
         os.close(writing)
-
-
-def test_large_pages() -> None:
-    if "[never]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text():
-        pytest.skip("this kernel gives no large pages")
-    data, before = private(16 * MIB), kib("AnonHugePages", "smaps_rollup")
-    assert prefer_large_pages(data) == ""
-    data[:] = 1
-    assert kib("AnonHugePages", "smaps_rollup") - before >= 4 * 1024
-
-
-def test_advice_that_is_refused_is_a_note() -> None:
-    nowhere = np.ctypeslib.as_array((ctypes.c_uint8 * MIB).from_address(PAGE))  # where nothing is mapped
-    assert prefer_large_pages(nowhere) == "1.0 MiB are not made large: Cannot allocate memory"
