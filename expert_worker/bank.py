@@ -24,6 +24,9 @@ from protocol.holder.refusals import check_ids, check_there, in_words, layer_of,
 from protocol.messages import F32, I32, I64, U8, RunExperts, Sums
 from protocol.model import Model
 
+PIECE = 2
+"""Experts of a hint that are read at one go: a message that comes meanwhile waits for these at most."""
+
 
 class ExpertBank:
     """All experts of one model, computed from wherever its source has them."""
@@ -118,8 +121,10 @@ class ExpertBank:
         if len(experts) and layer in self.table:
             missing = self._source.missing(layer, experts)
             wanted = self.hints.want(layer, experts, missing, step, time.monotonic())
-            if len(wanted):
-                self._source.warm(layer, wanted)
+            for start in range(0, len(wanted), PIECE):
+                if self.hints.is_past(layer, step):
+                    return
+                self._source.warm(layer, wanted[start : start + PIECE])
 
     def make_room(self, wanted: U8, in_force: U8 | None, rank: I32 | None) -> None:
         """Plan for what is `wanted`; whatever else is in force comes from the files until then.

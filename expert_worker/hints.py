@@ -157,6 +157,11 @@ class HintBook:
             of.pending.update(dict.fromkeys(fresh, _Hint(step, self._epoch, now)))
             return np.array(fresh, np.int32)
 
+    def is_past(self, layer: int, step: int) -> bool:
+        """Whether a hint for this layer of a step comes too late by now."""
+        of = self._layers.get(layer)
+        return of is not None and step <= of.step
+
     def asked(self, layer: int, experts: I32, missing: U8, step: int, now: float, *, share: float = 1.0) -> None:
         """A layer's message (n,) has come, and nothing has been read for it yet; `missing` as in `want`, or on its way.
 

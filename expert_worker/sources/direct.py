@@ -11,8 +11,9 @@ import numpy as np
 from expert_worker.copies import Copies, Key, allocate, bytes_for
 from expert_worker.expert_table import ExpertTable
 from expert_worker.file_reader import FileReader, Outcome
+from expert_worker.sources.demand import Demand
 from expert_worker.sources.mapped import MappedSource
-from expert_worker.sources.source import Counters, Displaced, Experts, distinct
+from expert_worker.sources.source import WARM_WAIT_S, Counters, Displaced, Experts, distinct
 from protocol.messages import I32, U8
 
 WAIT_S = 60.0
@@ -34,6 +35,7 @@ class DirectSource:
         self._copies = Copies(table)
         self._rest = MappedSource(table, self.counters)
         self._readers = FileReader(table), FileReader(table)  # of `fetch`, and of `warm`
+        self._demand = Demand()
         self._settled = threading.Condition()
         self._used: dict[Key, None] = {}  # least recently used first
         self._reading: set[Key] = set()
@@ -59,13 +61,12 @@ class DirectSource:
             absent = [expert for expert in wanted if (layer, expert) not in self._copies and expert not in coming]
             claimed = self._claim(layer, absent)
         missing = np.isin(each, absent + coming).astype(np.uint8)
-        if claimed:
-            outcome = self._fill(0, layer, claimed)
-            self.counters.file_reads += len(claimed)
-            self.counters.file_read_bytes += outcome.bytes
-        if coming:
-            self._await({(layer, expert) for expert in coming})
         if claimed or coming:
+            with self._demand:
+                if claimed:
+                    self.counters.file_read_bytes += self._fill(0, layer, claimed).bytes
+                self._await({(layer, expert) for expert in coming})
+            self.counters.file_reads += len(claimed)
             self.counters.file_read_us += int((time.perf_counter() - began) * 1e6)
         self._note_use(layer, wanted, len(claimed))
         return missing
@@ -89,7 +90,9 @@ class DirectSource:
         self._displaced = told
 
     def warm(self, layer: int, experts: Experts) -> None:
-        """Read into slots what has none; returns when that is done."""
+        """Read into slots what has none."""
+        if not self._demand.pass_by(WARM_WAIT_S):
+            return
         with self._settled:
             absent = [e for e in experts.tolist() if (layer, e) not in self._copies and (layer, e) not in self._reading]
             most = self._budget // WARM_SHARE // max(1, bytes_for(self._table.sizes(layer)))

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 import native
 from expert_worker.expert_table import ExpertTable, Ranges
-from expert_worker.sources.source import Counters, Displaced, Experts, distinct
+from expert_worker.sources.demand import Demand
+from expert_worker.sources.source import WARM_WAIT_S, Counters, Displaced, Experts, distinct
 from protocol.messages import I32, U8
 
 PIECE = 4
@@ -33,6 +34,7 @@ class MappedSource:
     def __init__(self, table: ExpertTable, counters: Counters | None = None) -> None:
         self.counters = counters or Counters()
         self._table = table
+        self._demand = Demand()
         self._alert = ALERT_CALLS
         self._faults = _major_faults()
 
@@ -42,7 +44,10 @@ class MappedSource:
     def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
         """Ask for what is not in memory of these."""
         for start in range(0, len(experts), PIECE):
-            self.warm(layer, experts[start : start + PIECE])
+            ranges, missing = self._absent(layer, experts[start : start + PIECE])
+            lost = ranges.some(missing)
+            if len(lost.length):
+                native.will_need(lost.address, lost.length)
             yield
 
     def fetch(self, layer: int, experts: I32) -> U8 | None:
@@ -64,7 +69,8 @@ class MappedSource:
         self.counters.file_reads += absent
         if late.any():
             began, lost = time.perf_counter(), ranges.some(late)
-            native.populate(lost.address, lost.length, THREADS)
+            with self._demand:
+                native.populate(lost.address, lost.length, THREADS)
             self.counters.file_read_bytes += int(ranges.length[missing].sum())
             self.counters.file_read_us += int((time.perf_counter() - began) * 1e6)
             self._alert, self._faults = ALERT_CALLS, _major_faults()
@@ -85,11 +91,13 @@ class MappedSource:
         self._table.check(layer, experts)
 
     def warm(self, layer: int, experts: Experts) -> None:
-        """Have the missing pages read, and do not wait."""
+        """Have the missing pages read. Waits for them, so that not all of a hint is before what a message needs."""
+        if not self._demand.pass_by(WARM_WAIT_S):
+            return
         ranges, missing = self._absent(layer, experts)
         lost = ranges.some(missing)
         if len(lost.length):
-            native.will_need(lost.address, lost.length)
+            native.populate(lost.address, lost.length, THREADS)
 
     def shed(self, count: int) -> int:
         """Nothing: the kernel takes pages by itself."""

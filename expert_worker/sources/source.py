@@ -13,6 +13,8 @@ from protocol.messages import I32, U8
 
 Experts = NDArray[np.integer[Any]]
 Displaced = Callable[[int, int, int], None]
+WARM_WAIT_S = 1.0
+"""For messages that wait for bytes, before a hint is given up."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,7 +90,7 @@ class Source(Protocol):
         """Call `told(layer, expert, by_layer)` for whatever makes room for a hint."""
 
     def warm(self, layer: int, experts: Experts) -> None:
-        """These may be needed soon: begin to bring them, if that keeps nobody waiting."""
+        """These may be needed soon: bring them while no message waits for others; returns when that is done."""
 
     def shed(self, count: int) -> int:
         """Give up copies of `count` bytes, those used least first; how many bytes that were."""
