@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,6 +122,42 @@ def test_exchanges_hints_and_shortage_in_any_order_change_no_bit(
                 make_ready(bank, half)
             some = sorted({one, other})
             np.testing.assert_array_equal(sums_of(bank, at, some), sums_of(plain, at, some))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_exchanges_beside_the_compute_loop_change_no_bit(model: Path, half: U8, source: str) -> None:
+    expected, random, done, failed = alone(model), np.random.default_rng(3), threading.Event(), []
+    with open_bank(model, source=SOURCES[source]) as bank:
+        make_ready(bank, half)
+
+        def compute() -> None:
+            turns = np.random.default_rng(4)
+            while not done.is_set():
+                layer, one, other = (int(n) for n in turns.integers((LAYERS, EXPERTS, EXPERTS)))
+                some = sorted({one, other})
+                if not (sums_of(bank, layer, some) == sum(expected[layer][expert] for expert in some)).all():
+                    failed.append((layer, some))
+
+        thread = threading.Thread(target=compute)
+        thread.start()
+        try:
+            held = half.copy()
+            for turn in range(120):
+                layer = turn % LAYERS
+                leaves, comes = (int(random.choice(np.flatnonzero(held[layer] == has))) for has in (1, 0))
+                stage(bank, leaves, comes, layer)
+                goes = leaves if turn % 3 else comes  # committed, or dropped
+                bank.discard(layer, goes)
+                held[layer, comes], held[layer, goes] = 1, 0
+                bank.tend(0.0)
+        finally:
+            done.set()
+            thread.join(30)
+        assert not thread.is_alive()
+        assert not failed
+        bank.tend(0.0)
+        if isinstance(bank.source, CopiedSource):
+            assert not (bank.table.placed > held).any()
 
 
 def test_one_copy_more_is_made_and_then_one_given_up(all_copied: ExpertBank) -> None:
