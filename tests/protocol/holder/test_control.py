@@ -391,9 +391,11 @@ def test_a_coordinator_that_died_after_staging_leaves_nothing_staged(worker: Wor
     else:
         next_of(line, Beat)
     line.tell(BeatSeen(session="s2"))
-    second = worker.join(session="s2")
-    beat = next_of(second, Beat)
-    assert (beat.residency, worker.bank.discarded) == (0, [(1, 2)])
+    second = worker.line()
+    assert (worker.held(), worker.bank.discarded) == ([0, 1], [(1, 2)]), "before anybody answers"
+    second.tell(welcome(session="s2", beat_s=0.02))
+    worker.desk = worker.order()
+    assert next_of(second, Beat).residency == 0
     worker.assign(second)
     assert worker.held() == [0, 1]
     assert not [one for one in second.told_so_far() if isinstance(one, ExchangeFailed)], "it never asked"
