@@ -58,8 +58,9 @@ class ExpertBank:
         return self._source.counters.as_dict() | {f"hints_{name}": n for name, n in self.hints.stats().items()}
 
     def tend(self, now: float) -> None:
-        """Give up copies if memory has become short; looks once a second."""
+        """Give up copies if memory has become short, which it looks at once a second, and what is left of discards."""
         self._tending.tend(now)
+        self._source.settle()
 
     def run(
         self,
@@ -148,6 +149,16 @@ class ExpertBank:
         for _ in self._source.prepare(layer, experts):
             yield
             self.table.check(layer, experts)
+
+    def stage(self, layer: int, leaves: int, comes: int) -> Iterator[None]:
+        """See `protocol.holder.holdings.Preparer`; ExpertError as of `prepare`."""
+        check_ids(self.layout, layer, np.array([min(leaves, comes), max(leaves, comes)]))
+        self._source.exchange(layer, leaves, comes)
+        yield from self.prepare(layer, np.array([comes]))
+
+    def discard(self, layer: int, expert: int) -> None:
+        """See `protocol.holder.holdings.Preparer`."""
+        self._source.discard(layer, expert)
 
     def close(self) -> None:
         """Give up what the source holds, and no longer survive changes of the files. May be called again."""

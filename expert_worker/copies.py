@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -87,12 +88,15 @@ def bytes_for(sizes: Sequence[int]) -> int:
 def allocate(count: int) -> U8:
     """Memory of so many bytes, which goes back to the system when nobody holds it any more; malloc would keep it.
 
-    MemoryError if the system has none.
+    Of large pages where the system has them: a disk writes to these in half the time. MemoryError if there is none.
     """
     try:
-        return np.frombuffer(mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+        memory = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(error.strerror) from None
+    with suppress(OSError):  # a kernel without large pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
 
 
 def _span(size: int) -> int:

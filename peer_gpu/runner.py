@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from native import cuda
 from peer_gpu.slots import ExpertSlots
+from protocol.errors import ExpertError
 from protocol.holder.answer import Slots, assign_slots, pack
 from protocol.messages import F32, I32, I64, MAX_ROWS, U8, RunExperts, Sums
 
@@ -50,6 +51,13 @@ class SlotRunner:
         for start in range(0, len(experts), PIECE):
             self._slots.prepare(layer, experts[start : start + PIECE])
             yield
+
+    def stage(self, layer: int, leaves: int, comes: int) -> Iterator[None]:
+        """Slots are assigned, each with its room."""
+        raise ExpertError(layer, comes, "experts in a GPU's memory are assigned, not exchanged")
+
+    def discard(self, layer: int, expert: int) -> None:
+        """Nothing is ever staged."""
 
     def answer(self, work: RunExperts, wait_us: int) -> Sums:
         """See `protocol.holder.answer.Runner`; MAX_ROWS rows at most."""

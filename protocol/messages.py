@@ -32,6 +32,12 @@ LOOKAHEAD_ROWS = 8
 MIN_BEAT_S, MAX_BEAT_S = 0.01, 2.0
 """Bounds of the interval between beats, in seconds."""
 
+MAX_STAGED = 16
+"""Exchanges that a worker stages at once at most: each takes the memory of one expert more."""
+
+MAX_STAGED_S = 60.0
+"""How long an exchange may stay staged, in seconds."""
+
 AS_CONFIGURED = -1
 """Submit.drafts that leave it to the coordinator."""
 
@@ -192,6 +198,59 @@ class AssignFailed(Message):
     reason: str
 
 
+# --- control: exchanges -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StageExchange(Message):
+    """Coordinator to worker: hold one more until CommitExchange. Answered by ExchangeStaged or ExchangeFailed.
+
+    A GPU takes one expert of a layer and gives another back; whoever holds the one is to hold the other in its place.
+    """
+
+    exchange: int  # number, not that of another one that is staged
+    placement: int  # version whose set is changed: the one assigned last
+    layer: int
+    leaves: int  # held by the receiver, and not any more after CommitExchange
+    comes: int  # not held; from its answer on it is
+    within_s: float  # dropped if it is not committed so soon
+
+    def __post_init__(self) -> None:
+        if not 0 < self.within_s <= MAX_STAGED_S:
+            raise ProtocolError(f"within_s must be above 0 and {MAX_STAGED_S} at most, found {self.within_s}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExchangeStaged(Message):
+    """Worker to coordinator: both experts can be run."""
+
+    exchange: int
+    residency: int  # as in Beat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CommitExchange(Message):
+    """Coordinator to worker: hold `leaves` no more. Answered by ExchangeCommitted or ExchangeFailed."""
+
+    exchange: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExchangeCommitted(Message):
+    """Worker to coordinator: `comes` is held in place of `leaves`."""
+
+    exchange: int
+    residency: int  # as in Beat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExchangeFailed(Message):
+    """Worker to coordinator: this was not staged, or not committed, or was dropped, and why."""
+
+    exchange: int
+    reason: str
+
+
 # --- control: life ----------------------------------------------------------------------------------------------
 
 
@@ -208,6 +267,7 @@ class Beat(Message):
     wait_us: int  # time in the compute loop waiting for work
     dropped: int  # malformed or misdirected messages
     resident_bytes: int
+    residency: int  # how often what is held has changed in this session
     source: str  # where its experts come from: mapped, copies, arena, shared or direct; vram for a peer
     tiers: dict[str, int]  # what the tiers have counted, see expert_worker.sources.source.Counters
 
@@ -421,7 +481,8 @@ class Status(Message):
 
 
 Any_ = (
-    Hello | Welcome | Refused | SayHello | Assign | AssignProgress | AssignReady | AssignFailed | Beat | BeatSeen
-    | Stop | Stopped | OpenWork | RunExperts | Sums | WorkFailed | LayerInput | Warm | Submit | Cancel | Prefilled
-    | Token | Finished | RequestFailed | AskStatus | Status
+    Hello | Welcome | Refused | SayHello | Assign | AssignProgress | AssignReady | AssignFailed | StageExchange
+    | ExchangeStaged | CommitExchange | ExchangeCommitted | ExchangeFailed | Beat | BeatSeen | Stop | Stopped
+    | OpenWork | RunExperts | Sums | WorkFailed | LayerInput | Warm | Submit | Cancel | Prefilled | Token | Finished
+    | RequestFailed | AskStatus | Status
 )  # fmt: skip

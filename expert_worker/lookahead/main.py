@@ -119,6 +119,12 @@ class _NoExperts:
     def prepare(self, layer: int, experts: object) -> Iterator[None]:
         raise self._none(layer)
 
+    def stage(self, layer: int, leaves: int, comes: int) -> Iterator[None]:
+        raise self._none(layer)
+
+    def discard(self, layer: int, expert: int) -> None:
+        """Nothing is ever staged."""
+
     def _none(self, layer: int) -> ExpertError:
         return ExpertError(layer, -1, "a lookahead process holds no experts")
 

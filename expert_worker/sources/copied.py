@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from expert_worker.copies import Copies, Key, allocate, bytes_for
+from expert_worker.copies import Copies, Copy, Key, allocate, bytes_for
 from expert_worker.copy_plan import CopyPlan
 from expert_worker.expert_table import ExpertTable
 from expert_worker.file_reader import FileReader
@@ -54,6 +54,9 @@ class CopiedSource:
         shape = (self._layers, table.layout.experts)
         self._planned: NDArray[np.bool_] = np.zeros(shape, np.bool_)
         self._rank: I32 | None = None
+        self._left_over = False
+        """Whether there may be copies that are not planned, since they could not be given up."""
+        self._locked: dict[Key, int] = {}
         self._given_up: list[Key] = []
         """The coldest first."""
         self._loading = Loading("copies", 0, self.counters)
@@ -72,9 +75,7 @@ class CopiedSource:
         self._loading = Loading("copies", plan.bytes, self.counters)
         self._planned, self._rank = plan.copied, rank
         self._given_up = []
-        for layer, expert in self._copies:
-            if not self._planned[layer, expert]:
-                self._copies.take(layer, expert)
+        self._give_up_unplanned()
         self._count()
 
     def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
@@ -87,6 +88,26 @@ class CopiedSource:
                 break
             yield
         yield from self._rest.prepare(layer, experts[self._table.placed[layer, experts] == 0])
+
+    def exchange(self, layer: int, leaves: int, comes: int) -> None:
+        """Both have the place in the plan, or among what was given up, that `leaves` has."""
+        self._planned[layer, comes] |= self._planned[layer, leaves]
+        if (layer, leaves) in self._given_up:
+            self._given_up.insert(self._given_up.index((layer, leaves)), (layer, comes))
+
+    def discard(self, layer: int, expert: int) -> None:
+        """It has no place any more."""
+        self._planned[layer, expert] = False
+        if (layer, expert) in self._given_up:
+            self._given_up.remove((layer, expert))
+        self._give_up_unplanned()
+        self._count()
+
+    def settle(self) -> None:
+        """Give up what was leased when it was discarded."""
+        if self._left_over:
+            self._give_up_unplanned()
+            self._count()
 
     def fetch(self, layer: int, experts: I32) -> U8 | None:
         """Have what is not copied brought in, all of it at once."""
@@ -129,7 +150,7 @@ class CopiedSource:
         for layer, expert in sorted(self._copies, key=self._coldness, reverse=True):
             if gone >= count:
                 break
-            copy = self._copies.take(layer, expert)
+            copy = self._take(layer, expert)
             if copy is not None:
                 gone += copy.memory.nbytes
                 self._planned[layer, expert] = False
@@ -153,9 +174,22 @@ class CopiedSource:
     def close(self) -> None:
         """Give up all copies and what was promised."""
         for layer, expert in self._copies:
-            self._copies.take(layer, expert)
+            self._take(layer, expert)
         self._reader.close()
         self._planner.close()
+
+    def _give_up_unplanned(self) -> None:
+        """But for what is leased, which stays until the next time."""
+        surplus = np.argwhere(self._table.placed.astype(np.bool_) & ~self._planned).tolist()
+        leased = [key for key in surplus if self._take(*key) is None]
+        self._left_over = bool(leased)
+
+    def _take(self, layer: int, expert: int) -> Copy | None:
+        """See `Copies.take`; whoever drops the last reference to its memory unlocks it."""
+        copy = self._copies.take(layer, expert)
+        if copy is not None:
+            self.counters.locked_bytes -= self._locked.pop((layer, expert), 0)
+        return copy
 
     def _coldness(self, key: tuple[int, int]) -> tuple[int, int, int]:
         layer, expert = key
@@ -172,16 +206,19 @@ class CopiedSource:
         outcome = self._copies.read(self._reader, layer, experts, memory)
         if len(outcome.failed):
             log.warning("layer %d: %d experts could not be copied and stay on the files", layer, len(outcome.failed))
-        self._lock_in(memory)
+        self._lock_in(layer, experts, memory)
         self._loading.add(outcome)
         self._count()
         return True
 
-    def _lock_in(self, memories: list[U8]) -> None:
-        for memory in memories:
+    def _lock_in(self, layer: int, experts: list[int], memories: list[U8]) -> None:
+        for expert, memory in zip(experts, memories, strict=True):
             if self._lock is None:
                 return
+            if (layer, expert) not in self._copies:  # it could not be read
+                continue
             result = self._lock(memory)
+            self._locked[layer, expert] = result.bytes
             self.counters.locked_bytes += result.bytes
             if result.note:
                 log.info("%s; no more is tried", result.note)

@@ -50,6 +50,15 @@ class DirectSource:
         """Nothing: see `make_room`."""
         return iter(())
 
+    def exchange(self, layer: int, leaves: int, comes: int) -> None:
+        """Nothing: slots are not assigned."""
+
+    def discard(self, layer: int, expert: int) -> None:
+        """Nothing: see `exchange`."""
+
+    def settle(self) -> None:
+        """Nothing is left of that."""
+
     def fetch(self, layer: int, experts: I32) -> U8 | None:
         """Read what no slot has, all of it at once."""
         each = distinct(experts)

@@ -50,6 +50,15 @@ class MappedSource:
                 native.will_need(lost.address, lost.length)
             yield
 
+    def exchange(self, layer: int, leaves: int, comes: int) -> None:
+        """Nothing: pages are not assigned."""
+
+    def discard(self, layer: int, expert: int) -> None:
+        """Nothing: see `exchange`."""
+
+    def settle(self) -> None:
+        """Nothing is left of that."""
+
     def fetch(self, layer: int, experts: I32) -> U8 | None:
         """Wait for all missing pages together, instead of one after the other in the kernels."""
         faults = _major_faults()

@@ -66,6 +66,15 @@ class SharedSource:
         if self._arena is None:
             yield from self._rest.prepare(layer, experts)
 
+    def exchange(self, layer: int, leaves: int, comes: int) -> None:
+        """Nothing: the arena has all."""
+
+    def discard(self, layer: int, expert: int) -> None:
+        """Nothing: see `exchange`."""
+
+    def settle(self) -> None:
+        """Nothing is left of that."""
+
     def fetch(self, layer: int, experts: I32) -> U8 | None:
         """Nothing has to be brought, unless the arena was given up."""
         wanted = distinct(experts)

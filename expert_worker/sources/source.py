@@ -51,8 +51,8 @@ class Counters:
 class Source(Protocol):
     """Where experts' bytes come from. None of it changes a bit of an answer.
 
-    The control thread calls `make_room`, `prepare` and `shed`; the compute loop `fetch` and `release`; whoever hears
-    hints `warm`. Each may come at any time.
+    The compute loop calls `fetch` and `release`, whoever hears hints `warm`, the control thread what makes ready and
+    gives up. Each may come at any time.
     """
 
     name: str
@@ -66,6 +66,15 @@ class Source(Protocol):
 
     def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
         """Make these ready; each item taken does a piece that lasts a moment. ExpertError if that cannot be."""
+
+    def exchange(self, layer: int, leaves: int, comes: int) -> None:
+        """`comes` is to have what `leaves` has, a copy or none, when it is prepared. Both have it until a `discard`."""
+
+    def discard(self, layer: int, expert: int) -> None:
+        """It will not be asked for any more, after an `exchange`: give up its copy, now or when it is released."""
+
+    def settle(self) -> None:
+        """Called again and again: give up what could not be when it was discarded."""
 
     def fetch(self, layer: int, experts: I32) -> U8 | None:
         """The kernels are about to compute these, ascending, some more than once: bring them all, at once.

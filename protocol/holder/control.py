@@ -13,8 +13,9 @@ from typing import Protocol
 
 from protocol.errors import ConfigError
 from protocol.holder.answer import Runner
-from protocol.holder.holdings import Preparer, prepare
-from protocol.holder.membership import Greet, Instruction, Membership, Prepare, SendBeat
+from protocol.holder.exchanging import Exchanging
+from protocol.holder.holdings import Holdings, Preparer, prepare
+from protocol.holder.membership import Exchange, Greet, Instruction, Membership, Prepare, SendBeat
 from protocol.holder.serve import FLUSH_S, Connection, Desk, Leave, Orders, Progress
 from protocol.messages import Beat, Message, Stopped
 
@@ -63,6 +64,7 @@ class Control:
         self._line: Connection | None = None
         self._malformed = 0
         self._preparation: Iterator[Message | None] = iter(())
+        self._exchanging = Exchanging(bank, self._say)
         self._leave_by: float | None = None
         self._finished = threading.Event()
         self._farewell = False
@@ -97,11 +99,12 @@ class Control:
 
     def _round(self) -> None:
         """One look at everything; takes LOOK_S at most."""
-        message = self._hear(0 if self._prepare_on() else self._patience())
+        message = self._hear(0 if self._prepare_on() or self._exchanging.work() else self._patience())
         now = time.monotonic()
         if message is not None:
             self._follow(self._membership.hear(message, now))
         self._follow(self._membership.tick(now))
+        self._exchanging.expire(self._membership.time)
         self._bank.tend(now)
         if self._leave_by is not None and now >= self._leave_by:
             self._abandon()
@@ -123,13 +126,18 @@ class Control:
                 case Greet():
                     self._close(0)
                     self._preparation = iter(())  # of a membership that is over
+                    self._exchanging.begin(Holdings())
                     self._line = self._dial()
                     self._say(instruction.hello)
                 case SendBeat():
                     self._say(self._beat(instruction.token))
                 case Prepare():
+                    self._exchanging.assigned(instruction.assign.placement)
                     self._preparation = prepare(instruction.assign, self._shape, self._bank, instruction.holdings)
+                case Exchange():
+                    self._exchanging.hear(instruction.asked, self._membership.time)
                 case Desk():
+                    self._exchanging.begin(instruction.holdings)
                     self._orders.give(instruction)
                     self._joined(instruction)
                 case Leave():
@@ -153,6 +161,7 @@ class Control:
             wait_us=done.wait_us,
             dropped=malformed + self._membership.dropped + done.misdirected + done.malformed,
             resident_bytes=_resident_bytes(),
+            residency=self._exchanging.residency,
             source=self._bank.source_name,
             tiers=self._bank.counts(),
         )

@@ -13,15 +13,26 @@ from protocol.messages import I32, MAX_REASON, U8, Assign, AssignFailed, AssignP
 
 
 class Holdings:
-    """Sets of experts by placement version. The control thread adds, the compute loop looks up."""
+    """Sets of experts by placement version. The control thread adds and changes, the compute loop looks up."""
 
     def __init__(self) -> None:
+        self.residency = 0
+        """How often what is held has changed, under any version."""
         self._sets: dict[int, U8] = {}  # replaced, never changed: the other thread may be reading it
 
     def add(self, assign: Assign) -> None:
         """From now on `assign.held` is what its version means; only the one in force is kept beside it."""
         kept = {version: held for version, held in self._sets.items() if version == assign.in_force}
         self._sets = {**kept, assign.placement: assign.held}
+        self.residency += 1
+
+    def hold(self, placement: int, layer: int, expert: int) -> None:
+        """One more under a version that is known."""
+        self._change(placement, layer, expert, 1)
+
+    def let_go(self, placement: int, layer: int, expert: int) -> None:
+        """One less."""
+        self._change(placement, layer, expert, 0)
 
     def any_holds(self, layer: int) -> U8:
         """(experts,): 1 for those of a layer that one version or another has held; empty while there is none."""
@@ -31,6 +42,12 @@ class Holdings:
     def get(self, placement: int) -> U8 | None:
         """(layers, experts): 1 where this version has the expert held. None if the version is unknown."""
         return self._sets.get(placement)
+
+    def _change(self, placement: int, layer: int, expert: int, to: int) -> None:
+        changed = self._sets[placement].copy()
+        changed[layer, expert] = to
+        self._sets = {**self._sets, placement: changed}
+        self.residency += 1
 
 
 class Preparer(Protocol):
@@ -48,6 +65,15 @@ class Preparer(Protocol):
 
         ExpertError if that cannot be.
         """
+
+    def stage(self, layer: int, leaves: int, comes: int) -> Iterator[None]:
+        """Make `comes` ready, which is to take the place of `leaves`, in pieces as `prepare` does.
+
+        Both are ready then, until one of them is discarded. ExpertError or RoomError if that cannot be.
+        """
+
+    def discard(self, layer: int, expert: int) -> None:
+        """This one of an exchange will not be run any more: give up what was made ready of it."""
 
     def tend(self, now: float) -> None:
         """Called again and again, `now` in seconds of any clock: look after what is held, for a moment."""

@@ -8,7 +8,18 @@ from typing import TypeAlias
 
 from protocol.holder.holdings import Holdings
 from protocol.holder.serve import Desk, Leave
-from protocol.messages import Assign, BeatSeen, Hello, Message, Refused, SayHello, Stop, Welcome
+from protocol.messages import (
+    Assign,
+    BeatSeen,
+    CommitExchange,
+    Hello,
+    Message,
+    Refused,
+    SayHello,
+    StageExchange,
+    Stop,
+    Welcome,
+)
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +56,14 @@ class Prepare:
     holdings: Holdings
 
 
-Instruction: TypeAlias = Greet | SendBeat | Prepare | Desk | Leave
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Exchange:
+    """Stage an exchange under the set that was assigned last, or commit one."""
+
+    asked: StageExchange | CommitExchange
+
+
+Instruction: TypeAlias = Greet | SendBeat | Prepare | Exchange | Desk | Leave
 """What the control thread does; Desk and Leave are handed to the compute loop."""
 
 
@@ -75,6 +93,11 @@ class Membership:
         """Whether a coordinator takes this worker for a member, as far as it knows."""
         return self._welcome is not None
 
+    @property
+    def time(self) -> float:
+        """Seconds that this worker has listened for, until the last call."""
+        return self._time
+
     def greet(self, now: float) -> list[Instruction]:
         """Hello, the first or another one: from now on only what answers it counts."""
         self._welcome = None
@@ -101,6 +124,9 @@ class Membership:
             case Assign() if welcome is not None:
                 self._heard_at = time
                 return [Prepare(assign=message, holdings=self._holdings)]
+            case StageExchange() | CommitExchange() if welcome is not None:
+                self._heard_at = time
+                return [Exchange(asked=message)]
         self.dropped += 1
         log.debug("dropped %s on control", type(message).__name__)
         return []

@@ -491,6 +491,7 @@ def _beat(worker: Worker, step: int) -> Beat:
         wait_us=1,
         dropped=0,
         resident_bytes=1,
+        residency=0,
         source="mapped",
         tiers={},
     )

@@ -290,6 +290,7 @@ def test_a_lost_answer_to_the_last_call_does_not_make_a_worker_suspect_for_ever(
             wait_us=1,
             dropped=0,
             resident_bytes=1,
+            residency=0,
             source="mapped",
             tiers={},
         )

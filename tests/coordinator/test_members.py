@@ -89,6 +89,7 @@ def beat(token: str, step: int = -1, layer: int = -1) -> Beat:
         wait_us=0,
         dropped=0,
         resident_bytes=0,
+        residency=0,
         source="mapped",
         tiers={},
     )

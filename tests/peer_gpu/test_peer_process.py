@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from message_examples import run_experts
+from message_examples import run_experts, stage_exchange
 from moe_models import write_model
 from open_bank import activations, open_bank
 from worker_process import ScriptedCoordinator, Start, holders_of
@@ -24,6 +24,7 @@ from protocol.messages import (
     AssignProgress,
     AssignReady,
     Beat,
+    ExchangeFailed,
     RunExperts,
     Sums,
     WorkFailed,
@@ -111,6 +112,22 @@ def test_a_peer_says_what_it_has_room_for_and_keeps_to_it(
     assert coordinator.hear(coordinator.work, WorkFailed, peer).reason == "layer 0, expert 1: not held on cuda:0"
     peer.process.send_signal(signal.SIGTERM)
     assert peer.ends()[0] == 0
+
+
+def test_a_peer_refuses_exchanges_and_keeps_what_it_holds(
+    coordinator: ScriptedCoordinator, start: Start, model: Path
+) -> None:
+    peer = start("--device", "cuda:0", "--vram-gib", room_for(model, EXPERTS)[1])
+    coordinator.welcome(peer)
+    some = held(1)
+    some[1, 2] = 0
+    coordinator.say(Assign(placement=1, in_force=0, held=some, rank=NO_RANK))
+    coordinator.hear(coordinator.control, AssignReady, peer)
+    coordinator.say(stage_exchange(leaves=1, comes=2))
+    failed = coordinator.hear(coordinator.control, ExchangeFailed, peer)
+    assert failed.reason == "layer 1, expert 2: experts in a GPU's memory are assigned, not exchanged"
+    coordinator.ask(work(1))
+    coordinator.hear(coordinator.work, Sums, peer)
 
 
 CANNOT_START = [

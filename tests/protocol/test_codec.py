@@ -10,7 +10,7 @@ import msgpack
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from message_examples import ANY_MESSAGE, examples, hello, run_experts, same, submit, sums, welcome
+from message_examples import ANY_MESSAGE, examples, hello, run_experts, same, stage_exchange, submit, sums, welcome
 
 from protocol import codec
 from protocol.errors import ProtocolError
@@ -336,6 +336,12 @@ def test_a_refusal_has_reasons(mismatches: list[list[str]]) -> None:
 def test_a_welcome_is_one_that_can_be_kept(changes: dict[str, Any]) -> None:
     with pytest.raises(ProtocolError):
         welcome(**changes)
+
+
+@pytest.mark.parametrize("within_s", [0.0, -1.0, 60.1, float("inf")])
+def test_an_exchange_is_staged_for_a_time(within_s: float) -> None:
+    with pytest.raises(ProtocolError, match=r"within_s must be above 0 and 60\.0 at most"):
+        stage_exchange(within_s=within_s)
 
 
 def test_a_worker_has_an_expert_or_not() -> None:

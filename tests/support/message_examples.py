@@ -18,6 +18,7 @@ from protocol.messages import (
     MAX_BEAT_S,
     MAX_ENTRIES_PER_ROW,
     MAX_ROWS,
+    MAX_STAGED_S,
     MIN_BEAT_S,
     NO_RANK,
     PROTOCOL,
@@ -30,6 +31,10 @@ from protocol.messages import (
     Beat,
     BeatSeen,
     Cancel,
+    CommitExchange,
+    ExchangeCommitted,
+    ExchangeFailed,
+    ExchangeStaged,
     Finished,
     Hello,
     LayerInput,
@@ -40,6 +45,7 @@ from protocol.messages import (
     RequestFailed,
     RunExperts,
     SayHello,
+    StageExchange,
     Status,
     Stop,
     Stopped,
@@ -166,9 +172,16 @@ def beat(**changes: Any) -> Beat:
         wait_us=6,
         dropped=7,
         resident_bytes=8,
+        residency=9,
         source="copies",
         tiers={"copy_hits": 9, "file_reads": 10},
     )
+    return replace(made, **changes)
+
+
+def stage_exchange(**changes: Any) -> StageExchange:
+    """Expert 0 of layer 1 leaves, 2 comes."""
+    made = StageExchange(exchange=7, placement=1, layer=1, leaves=0, comes=2, within_s=5.0)
     return replace(made, **changes)
 
 
@@ -190,6 +203,11 @@ def examples() -> list[Message]:
         AssignProgress(placement=1, done=1, total=2),
         AssignReady(placement=1, experts=3),
         AssignFailed(placement=1, reason="no room"),
+        stage_exchange(),
+        ExchangeStaged(exchange=7, residency=3),
+        CommitExchange(exchange=7),
+        ExchangeCommitted(exchange=7, residency=4),
+        ExchangeFailed(exchange=7, reason="x"),
         beat(),
         BeatSeen(session="s1"),
         Stop(),
@@ -353,6 +371,11 @@ def _any_message(cls: type[Any]) -> st.SearchStrategy[Message]:
             st.sampled_from([lambda size: NO_RANK, a_rank]),
         ),
         AssignProgress: st.builds(lambda done: AssignProgress(placement=1, done=done, total=9), st.integers(0, 9)),
+        StageExchange: st.builds(
+            stage_exchange,
+            **dict.fromkeys(("exchange", "placement", "layer", "leaves", "comes"), INTEGERS),
+            within_s=st.floats(0, MAX_STAGED_S, exclude_min=True),
+        ),
         Welcome: st.builds(welcome, session=TEXTS, work=TEXTS, inputs=TEXTS, beat_s=st.floats(MIN_BEAT_S, MAX_BEAT_S)),
         Hello: st.builds(
             lambda size, **others: hello(able=np.eye(size, dtype=np.uint8), **others),

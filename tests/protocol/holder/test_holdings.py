@@ -65,6 +65,24 @@ def test_what_the_coordinator_may_name_is_known_and_nothing_else(switched: list[
         in_force = version if switches else in_force
 
 
+def test_a_set_is_changed_by_replacing_it_under_its_version_alone() -> None:
+    holdings = Holdings()
+    holdings.add(Assign(placement=5, in_force=0, held=held((0, 1)), rank=NO_RANK))
+    holdings.add(Assign(placement=6, in_force=5, held=held((0, 1), (2, 0)), rank=NO_RANK))
+    before = holdings.get(6)
+    holdings.hold(6, 2, 3)
+    holdings.let_go(6, 2, 0)
+    after, other = holdings.get(6), holdings.get(5)
+    assert before is not None
+    assert after is not None
+    assert other is not None
+    assert before.tolist() == held((0, 1), (2, 0)).tolist()
+    assert after.tolist() == held((0, 1), (2, 3)).tolist()
+    assert other.tolist() == held((0, 1)).tolist()
+    assert holdings.any_holds(2).tolist() == [0, 0, 0, 1]
+    assert holdings.residency == 4
+
+
 def test_preparing_reports_each_layer_and_then_the_end() -> None:
     holdings, bank = Holdings(), Preparer()
     assigned = held((0, 1), (2, 0), (2, 3))

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from message_examples import hello, run_experts, welcome
+from message_examples import hello, run_experts, stage_exchange, welcome
 
 from protocol.holder.holdings import Holdings
-from protocol.holder.membership import HELLO_AGAIN_S, SILENCE_S, Greet, Instruction, Membership, Prepare, SendBeat
+from protocol.holder.membership import (
+    HELLO_AGAIN_S,
+    SILENCE_S,
+    Exchange,
+    Greet,
+    Instruction,
+    Membership,
+    Prepare,
+    SendBeat,
+)
 from protocol.holder.serve import Desk, Leave
 from protocol.messages import (
     NO_RANK,
     U8,
     Assign,
     BeatSeen,
+    CommitExchange,
     Message,
     OpenWork,
     Refused,
@@ -178,6 +188,25 @@ def test_a_coordinator_that_answers_hello_with_say_hello_is_not_gone(fresh: Memb
 def test_time_in_which_it_was_stopped_does_not_count(member: Membership) -> None:
     assert kinds(member.tick(1000.0)) == {"SendBeat"}
     assert kinds(Passing(member, 1000.0).until(1000.0 + SILENCE_S - 1)) == {"SendBeat"}
+
+
+@pytest.mark.parametrize("message", [stage_exchange(), CommitExchange(exchange=7)])
+def test_an_exchange_is_for_members(message: Message) -> None:
+    worker = Membership(HELLO, endpoint="ipc://@c", orphan_s=ORPHAN_S, now=0.0)
+    worker.greet(0.0)
+    assert worker.hear(message, 0.1) == []
+    assert worker.dropped == 1
+    worker.hear(welcome(), 0.2)
+    [exchange] = worker.hear(message, 0.3)
+    assert isinstance(exchange, Exchange)
+    assert exchange.asked is message
+
+
+def test_its_time_is_that_in_which_it_listened(member: Membership) -> None:
+    member.tick(0.5)
+    assert member.time == 0.5
+    member.tick(100.5)  # it was stopped
+    assert member.time == 1.5
 
 
 def test_an_assignment_belongs_to_the_session(member: Membership) -> None:
