@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from coordinator.cli.headline import headline
 from coordinator.cli.load import Load, worker_rows
 from coordinator.cli.output import put
 from coordinator.cli.wording import harmless
@@ -100,48 +101,15 @@ def cluster_table(config: ClusterConfig, roles: list[Role], load: Load, now: flo
     table.add_column("state")
     for heading in ("process", "restarts", "experts", "calls", "busy", "beat", "memory"):
         table.add_column(heading, justify="right")
+    table.add_column("source (read)")
     for row in worker_rows(roles, report, load):
         table.add_row(*(Text(harmless(cell)) for cell in row))
     return Group(Text(harmless(_headline(config, report)), style="bold"), table)
 
 
 def _headline(config: ClusterConfig, report: dict[str, Any] | None) -> str:
-    if report is None:
-        return f"{config.model.name} at {config.coordinator.listen}: no word of the coordinator"
-    return (
-        f"{config.model.name} at {config.coordinator.listen}: {report['state']}, step {report['step']}, "
-        f"requests {report['requests']}{_reading(report['reading'])}, {report['isa']}{_device(report)}, "
-        f"local entries {report['local_entries']}, late replies {report['late_replies']}"
-        f"{_drafts(report)}{_profile(report)}"
-    )
-
-
-def _device(report: dict[str, Any]) -> str:
-    """The coordinator's device, if that is more than its processor, and what it holds."""
-    return "" if report["device"] == "cpu" else f", {report['device']} holds {report['device_experts']} experts"
-
-
-def _drafts(report: dict[str, Any]) -> str:
-    """How many guesses were right, if there were any."""
-    drafts = report["drafts"]
-    return f", drafts {drafts['accepted']}/{drafts['drafted']}" if drafts["drafted"] else ""
-
-
-def _profile(report: dict[str, Any]) -> str:
-    """What was counted, if anything is."""
-    profile = report["profile"]
-    if profile is None:
-        return ""
-    return f", profile: {counted(profile['rows'], 'row')} seen, 90 % of uses in {profile['experts_90']} experts"
-
-
-def _reading(prompts: list[list[int]]) -> str:
-    """How far the prompts are that are being read: of several, all their tokens together."""
-    if not prompts:
-        return ""
-    done, total = (sum(column) for column in zip(*prompts, strict=True))
-    what = "prompt" if len(prompts) == 1 else counted(len(prompts), "prompt")
-    return f", reading {what} {done}/{total}"
+    said = ["no word of the coordinator"] if report is None else headline(report)
+    return f"{config.model.name} at {config.coordinator.listen}: {', '.join(said)}"
 
 
 def _stamped(line: str) -> str:
