@@ -54,7 +54,7 @@ def _first(client: Client, within_s: float) -> dict[str, Any]:
         client.greet(within_s)
     except SilentError as error:
         raise ConfigError(
-            f"{error}: it is busy with one layer or stopped, or listens for something else there"
+            f"{error}: it is busy with one layer or stopped, or this is not its control endpoint"
         ) from None
     report = client.status(deadline - time.monotonic())
     if report is None:

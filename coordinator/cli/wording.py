@@ -15,9 +15,9 @@ def duration(seconds: float) -> str:
 
 def percent(share: float) -> str:
     """For example 0%, <1%, 38%, >99%, 100%: what is little is not nothing."""
-    if 0 < share < 0.005:
+    if 0 < share < 0.01:
         return "<1%"
-    return ">99%" if 0.995 <= share < 1 else f"{share:.0%}"
+    return ">99%" if 0.99 < share < 1 else f"{share:.0%}"
 
 
 def harmless(text: object) -> str:

@@ -100,8 +100,8 @@ def test_something_that_listens_and_does_not_greet(capfd: pytest.CaptureFixture[
     """A coordinator's work endpoint drops what it is not asked for; on a worker nothing listens at all."""
     errors, endpoint = failing(lambda message: [], capfd)
     assert errors == (
-        f"error: no coordinator answers at {endpoint} within 1 s: it is busy with one layer or stopped, or listens for "
-        "something else there\n"
+        f"error: no coordinator answers at {endpoint} within 1 s: it is busy with one layer or stopped, or this is "
+        "not its control endpoint\n"
     )
 
 

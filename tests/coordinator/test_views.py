@@ -98,6 +98,24 @@ def test_a_clusters_workers_are_shown_by_name(name: str, capfd: pytest.CaptureFi
         assert all(line.isprintable() for line in output.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("columns", "left_out"), [(100, []), (80, ["process", "restarts"]), (70, ["process", "restarts", "beat"])]
+)
+def test_each_role_is_one_line_of_a_narrow_table(
+    columns: int, left_out: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    roles = [Role(name="coordinator", pid=1000000), Role(name="box-0", pid=7)]
+    with LiveView(ClusterConfig(model=Path("m"))) as view:
+        for calls in (1, 2):
+            view.show(roles, cluster_report(worker_row("box-0", calls=calls, source="direct")))
+    lines = capfd.readouterr().out.splitlines()
+    headings, *rows = lines[-3:]
+    assert [heading for heading in ("process", "restarts", "beat") if heading not in headings] == left_out
+    assert [row.split()[0] for row in rows] == ["coordinator", "box-0"]
+    assert rows[-1].rstrip().endswith("2 MiB  direct (0%)")
+
+
 def test_lines_end_where_their_words_do(capfd: pytest.CaptureFixture[str]) -> None:
     with AnswerView(show_text=True) as view:
         view.report(answer_report(workers=[worker_row("a"), worker_row("longer")]))
