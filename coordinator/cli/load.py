@@ -28,7 +28,7 @@ class Load:
         """Remember a report that came at `now` (seconds of any clock)."""
         if report is None:
             return
-        busy = {_life(worker): float(worker["busy_s"]) for worker in report["workers"]}
+        busy = {_life(worker): float(worker["busy_s"]) for worker in _reported(report)}
         passed = now - self.taken_at
         self._shares = {
             life: (seconds - self._busy[life]) / passed for life, seconds in busy.items() if life in self._busy
@@ -58,7 +58,7 @@ def worker_rows(roles: Iterable[Role], report: dict[str, Any] | None, load: Load
 
     Workers that were started elsewhere come last.
     """
-    workers = {worker["name"]: worker for worker in (report or {}).get("workers", [])}
+    workers = {worker["name"]: worker for worker in _reported(report or {})}
     rows = [(role.name, *_cells(role, workers.pop(role.name, None), load)) for role in roles]
     return rows + [(name, *_cells(None, worker, load)) for name, worker in workers.items()]
 
@@ -101,10 +101,16 @@ def _cells(role: Role | None, worker: dict[str, Any] | None, load: Load) -> tupl
 
 def _source(worker: dict[str, Any], lately: Tiers | None) -> str:
     """Where its experts come from, and which part of those that it needed lately had to be read from files first."""
-    source = worker["source"] or ""
+    source = worker.get("source") or ""
     if lately is None or "file_reads" not in lately.counts:
         return source
     return f"{source} ({percent(lately.share('file_reads') or 0.0)})"
+
+
+def _reported(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Workers, and lookahead processes as if they were some: their inputs are calls, and they hold nothing."""
+    beside = [{**one, "state": "ready", "experts": "", "calls": one["inputs"]} for one in report.get("lookahead", ())]
+    return [*report.get("workers", ()), *beside]
 
 
 def _life(worker: dict[str, Any]) -> Life:

@@ -52,12 +52,14 @@ def _of_state(worker: dict[str, Any]) -> Iterator[str]:
 
 def _of_reads(name: str, tiers: Tiers) -> Iterator[str]:
     share, read = tiers.reading_share, tiers.share("file_reads")
-    if share is not None and read is not None and share >= WORTH_SAYING:
+    if share is None or share < WORTH_SAYING:
+        return
+    why = "what hints had asked for came late"
+    if read:
         rate = "" if tiers.read_rate is None else f" at {size(int(tiers.read_rate))}/s"
-        yield (
-            f"{name} waits for files for {percent(share)} of its time: {percent(read)} of the experts that it needed "
-            f"had to be read, {size(tiers['file_read_bytes'])}{rate}"
-        )
+        had = f"{percent(read)} of the experts that it needed had to be read"
+        why = f"{had}, {size(tiers['file_read_bytes'])}{rate}"
+    yield f"{name} waits for files for {percent(share)} of its time: {why}"
 
 
 def _of_tiers(name: str, tiers: Tiers) -> Iterator[str]:

@@ -89,3 +89,14 @@ def test_a_gpu_s_memory_reads_no_files() -> None:
         row = worker("p", 1.0, calls=calls, source="vram", tiers={})
         load.take({"workers": [row]}, now=float(calls))
     assert shown_source(load, row) == "vram"
+
+
+def test_a_lookahead_process_has_a_row_with_its_inputs_as_calls() -> None:
+    row = {"name": "lookahead", "pid": 6, "inputs": 70, "hints": 9, "busy_s": 0.5}
+    load, later = Load(), {"beat_age_s": 0.25, "resident_bytes": 2**21}
+    load.take({"workers": [], "lookahead": [row | later]}, now=1.0)
+    found = {"workers": [], "lookahead": [row | later | {"busy_s": 0.75}]}
+    load.take(found, now=2.0)
+    assert worker_rows([Role(name="lookahead", pid=6)], found, load) == [
+        ("lookahead", "ready", "6", "0", "", "70", "25%", "0.2 s", "2 MiB", "")
+    ]

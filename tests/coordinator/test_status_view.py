@@ -131,6 +131,12 @@ def test_a_worker_that_reads_little_is_not_spoken_of() -> None:
     assert remarks_of(worker_row("w", busy_s=10.0, tiers=tiers(file_reads=1, file_read_us=400_000))) == []
 
 
+def test_a_worker_that_waits_for_what_is_on_its_way_is() -> None:
+    counts = tiers(cache_hits=5, file_read_us=1_000_000)
+    said = "w waits for files for 25% of its time: what hints had asked for came late"
+    assert remarks_of(worker_row("w", busy_s=3.0, tiers=counts)) == [said]
+
+
 def test_every_state_that_is_not_as_it_should_be_has_a_sentence() -> None:
     assert remarks_of(
         worker_row("a", state="suspect"),
