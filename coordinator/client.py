@@ -52,6 +52,10 @@ LOST = "the coordinator has lost this request; was it started again?"
 Event = Prefilled | Token | Finished
 
 
+class SilentError(ConfigError):
+    """Nobody answers."""
+
+
 def watch_nothing() -> None:
     """Only deadlines end the waiting."""
 
@@ -103,7 +107,7 @@ class Client:
                     raise ConfigError(f"the coordinator at {self.endpoint} refused: {refused.in_words()}")
                 case None:
                     watch()
-        raise ConfigError(f"no coordinator answers at {self.endpoint} within {within_s:g} s")
+        raise SilentError(f"no coordinator answers at {self.endpoint} within {within_s:g} s")
 
     def submit(
         self,

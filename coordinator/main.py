@@ -18,6 +18,7 @@ if __name__ == "__main__":  # and only then load the rest
 
 import argparse
 import logging
+import os
 import secrets
 import signal
 import socket
@@ -176,6 +177,7 @@ def _run(options: argparse.Namespace) -> None:
             experts,
             chunk=options.chunk,
             threads=options.threads,
+            model=os.fsencode(model.files.path.name).decode("utf-8", "replace"),
             device=devices.name,
             drafts=options.drafts,
             keeper=keeper,

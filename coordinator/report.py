@@ -11,6 +11,8 @@ from coordinator.member import Member
 from coordinator.members import Members
 from coordinator.plan import DEVICE
 from coordinator.tallies import Counters, Tally
+from protocol.expert_sources import BEAT_SOURCES, TIER_COUNTS
+from protocol.messages import Beat
 
 
 def mesh_report(members: Members, counters: Counters, suspects: Collection[int], now: float) -> dict[str, Any]:
@@ -54,12 +56,12 @@ def _lookahead(member: Member, now: float) -> dict[str, Any]:
         "name": member.name,
         "pid": member.hello.pid,
         "host": member.hello.host,
-        "inputs": 0 if beat is None else beat.calls,
-        "hints": 0 if beat is None else beat.entries,
-        "busy_s": 0.0 if beat is None else beat.busy_us * 1e-6,
+        "inputs": 0 if beat is None else _count(beat.calls),
+        "hints": 0 if beat is None else _count(beat.entries),
+        "busy_s": 0.0 if beat is None else _count(beat.busy_us) * 1e-6,
         "beat_age_s": None if member.beat_at is None else max(0.0, now - member.beat_at),
-        "resident_bytes": None if beat is None else beat.resident_bytes,
-        "dropped": None if beat is None else beat.dropped,
+        "resident_bytes": None if beat is None else _count(beat.resident_bytes),
+        "dropped": None if beat is None else _count(beat.dropped),
     }
 
 
@@ -79,11 +81,27 @@ def _worker(member: Member, state: str, experts: int, counters: Counters, now: f
         "busy_s": tally.busy_us * 1e-6,
         "wait_s": tally.wait_us * 1e-6,
         "beat_age_s": None if member.beat_at is None else max(0.0, now - member.beat_at),
-        "resident_bytes": None if beat is None else beat.resident_bytes,
-        "dropped": None if beat is None else beat.dropped,
-        "source": None if beat is None else beat.source,
-        "tiers": {} if beat is None else beat.tiers,
+        "resident_bytes": None if beat is None else _count(beat.resident_bytes),
+        "dropped": None if beat is None else _count(beat.dropped),
+        "source": None if beat is None else beat.source if beat.source in BEAT_SOURCES else "unknown",
+        "tiers": {} if beat is None else _tiers(beat),
+        "since_start": None if beat is None else _since_start(beat),
         "placement": member.ready,
         "progress": list(member.progress),
     }
     return facts | ({"reason": member.failed} if member.failed else {})
+
+
+def _since_start(beat: Beat) -> dict[str, Any]:
+    """By the process's own account and since it began, as its tiers count; the tallies are of accepted answers."""
+    return {"calls": _count(beat.calls), "busy_s": _count(beat.busy_us) * 1e-6}
+
+
+def _tiers(beat: Beat) -> dict[str, int]:
+    """What is known of what a process claims to have counted: a report has no room for thousands of names."""
+    return {name: _count(beat.tiers[name]) for name in TIER_COUNTS if name in beat.tiers}
+
+
+def _count(claimed: int) -> int:
+    """Counts are never below 0; the codec keeps them within 64 bits."""
+    return max(0, claimed)

@@ -62,12 +62,13 @@ class Service:
         *,
         chunk: int,
         threads: int,
+        model: str = "",
         device: str = "cpu",
         drafts: int = 0,
         keeper: Keeper | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`chunk` is how many rows a window has at most; `threads` and `device` are told in reports.
+        """`chunk` is how many rows a window has at most; `threads`, `device` and `model`, a name, are told in reports.
 
         Requests that do not say how many drafts a step may have get `drafts`. `keeper` has what the engine records.
         """
@@ -76,6 +77,7 @@ class Service:
         self._experts = experts
         self._chunk = chunk
         self._threads = threads
+        self._model = model
         self._device = device
         self._drafts = drafts
         self._keeper = keeper
@@ -124,6 +126,7 @@ class Service:
         state = "waiting" if not self._was_ready else "busy" if self._requests else "ready"
         return {
             "state": state,
+            "model": self._model,
             "isa": native.isa(),
             "threads": self._threads,
             "device": self._device,

@@ -4,3 +4,24 @@ from __future__ import annotations
 
 SOURCES = ("auto", "mapped", "copies", "arena", "shared", "direct")
 """In a cluster file and on the command line."""
+
+BEAT_SOURCES = (*SOURCES[1:], "vram", "none")
+"""What a beat may say: also of a peer, and of a lookahead process."""
+
+TIER_COUNTS = (
+    *(
+        "copy_hits",
+        "cache_hits",
+        "file_reads",
+        "file_read_bytes",
+        "file_read_us",
+        "fallbacks",
+        "loaded_bytes",
+        "load_us",
+    ),
+    *("copied_experts", "copied_bytes", "locked_bytes", "shed_bytes"),
+    *("hints_hinted", "hints_useful", "hints_late", "hints_wasted", "hints_harmful", "hints_stale", "hints_gated"),
+    *("hints_missed", "hints_closed", "hints_off", "hints_late_us"),
+)
+"""What a beat counts under `tiers`: `expert_worker.sources.source.Counters`, and with `hints_` before each name
+`expert_worker.hints.HintBook.stats`. A report passes on no others."""

@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from coordinator.cli.headline import headline
 from coordinator.cli.load import Load, worker_rows
 from coordinator.cli.output import put
 from coordinator.cli.wording import harmless
@@ -20,6 +22,12 @@ from coordinator.wording import counted
 
 FRESH_S = 3.0
 """A report older than this says nothing about now."""
+HEADINGS = ("role", "state", "process", "restarts", "experts", "calls", "busy", "beat", "memory", "source (read)")
+"""Of the cells of `worker_rows`."""
+WORDS = ("role", "state", "source (read)")
+SPARE = ("process", "restarts", "beat")
+"""What is left out first where there is no room: the lines above tell the first two when something happens."""
+PADDING = 2
 
 
 class ClusterView(Protocol):
@@ -55,7 +63,8 @@ class LiveView:
 
     def show(self, roles: Iterable[Role], report: dict[str, Any] | None) -> None:
         self._load.take(report, time.monotonic())
-        self._live.update(cluster_table(self._config, list(roles), self._load, time.monotonic()), refresh=True)
+        width = self._console.width
+        self._live.update(cluster_table(self._config, list(roles), self._load, time.monotonic(), width), refresh=True)
 
 
 class PlainView:
@@ -92,56 +101,29 @@ class PlainView:
             self.tell(line)
 
 
-def cluster_table(config: ClusterConfig, roles: list[Role], load: Load, now: float) -> Group:
-    """The state of every role, and what each worker holds and does."""
+def cluster_table(config: ClusterConfig, roles: list[Role], load: Load, now: float, width: int) -> Group:
+    """The state of every role, and what each worker holds and does; without SPARE columns where `width` is short."""
     report = load.report if now - load.taken_at <= FRESH_S else None
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column("role")
-    table.add_column("state")
-    for heading in ("process", "restarts", "experts", "calls", "busy", "beat", "memory"):
-        table.add_column(heading, justify="right")
-    for row in worker_rows(roles, report, load):
-        table.add_row(*(Text(harmless(cell)) for cell in row))
+    rows = [[harmless(cell) for cell in row] for row in worker_rows(roles, report, load)]
+    columns = dict(zip(HEADINGS, zip(*rows, strict=True) if rows else [()] * len(HEADINGS), strict=True))
+    for heading in SPARE:
+        if _width(columns) > width:
+            del columns[heading]
+    table = Table(box=None, padding=(0, PADDING, 0, 0), pad_edge=False)
+    for heading in columns:
+        table.add_column(heading, justify="left" if heading in WORDS else "right")
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*map(Text, row))
     return Group(Text(harmless(_headline(config, report)), style="bold"), table)
 
 
+def _width(columns: dict[str, tuple[str, ...]]) -> int:
+    return sum(max(map(cell_len, (heading, *cells))) + PADDING for heading, cells in columns.items()) - PADDING
+
+
 def _headline(config: ClusterConfig, report: dict[str, Any] | None) -> str:
-    if report is None:
-        return f"{config.model.name} at {config.coordinator.listen}: no word of the coordinator"
-    return (
-        f"{config.model.name} at {config.coordinator.listen}: {report['state']}, step {report['step']}, "
-        f"requests {report['requests']}{_reading(report['reading'])}, {report['isa']}{_device(report)}, "
-        f"local entries {report['local_entries']}, late replies {report['late_replies']}"
-        f"{_drafts(report)}{_profile(report)}"
-    )
-
-
-def _device(report: dict[str, Any]) -> str:
-    """The coordinator's device, if that is more than its processor, and what it holds."""
-    return "" if report["device"] == "cpu" else f", {report['device']} holds {report['device_experts']} experts"
-
-
-def _drafts(report: dict[str, Any]) -> str:
-    """How many guesses were right, if there were any."""
-    drafts = report["drafts"]
-    return f", drafts {drafts['accepted']}/{drafts['drafted']}" if drafts["drafted"] else ""
-
-
-def _profile(report: dict[str, Any]) -> str:
-    """What was counted, if anything is."""
-    profile = report["profile"]
-    if profile is None:
-        return ""
-    return f", profile: {counted(profile['rows'], 'row')} seen, 90 % of uses in {profile['experts_90']} experts"
-
-
-def _reading(prompts: list[list[int]]) -> str:
-    """How far the prompts are that are being read: of several, all their tokens together."""
-    if not prompts:
-        return ""
-    done, total = (sum(column) for column in zip(*prompts, strict=True))
-    what = "prompt" if len(prompts) == 1 else counted(len(prompts), "prompt")
-    return f", reading {what} {done}/{total}"
+    said = ["no word of the coordinator"] if report is None else headline(report)
+    return f"{config.model.name} at {config.coordinator.listen}: {', '.join(said)}"
 
 
 def _stamped(line: str) -> str:

@@ -58,6 +58,22 @@ COMMAND_LINES: Rows = {
     "no such option": ("generate --worker 2 x", "No such option '--worker'. Did you mean '--workers'?"),
     "two prompts by accident": ("generate x y", "Got unexpected extra argument (y)"),
     "up without a file": ("up", "Missing argument 'CONFIG'."),
+    "status of a name": ("status box-0", f"endpoint 'box-0': {ENDPOINTS}"),
+    "status of another machine": ("status tcp://10.0.0.1:7600", f"endpoint 'tcp://10.0.0.1:7600': {ENDPOINTS}"),
+    "status of any port": ("status tcp://127.0.0.1:*", "endpoint 'tcp://127.0.0.1:*': a port from 1 to 65535 expected"),
+    "status of a file": (
+        "status {folder}/good.toml",
+        "ENDPOINT is the path {folder}/good.toml: a cluster file is given as --config {folder}/good.toml",
+    ),
+    "status of two": (
+        "status --config {folder}/good.toml ipc://@c",
+        "ENDPOINT and --config exclude each other: the file says where its cluster listens",
+    ),
+    "status of a file that is not there": (
+        "status --config {folder}/none.toml",
+        "Invalid value for '--config': {folder}/none.toml: No such file or directory",
+    ),
+    "status at once": ("status --within-s 0", "--within-s is 0, expected a whole number from 1 to 3600"),
     "worker without an endpoint": ("worker --model {demo}", "Missing option '--connect'."),
     "peer without a model": ("peer --connect ipc://@c", "Missing option '--model'."),
     "profile of nothing": ("profile show", "Missing argument 'FILE'."),

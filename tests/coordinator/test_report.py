@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 from message_examples import beat, hello
 
@@ -10,7 +11,11 @@ from coordinator.hello import MAX_NAME, Terms
 from coordinator.members import MAX_GONE, MAX_MEMBERS, Members
 from coordinator.report import mesh_report
 from coordinator.tallies import Counters, Tally
+from expert_worker.hints import HintBook
+from expert_worker.sources.source import Counters as TierCounters
 from protocol.codec import MAX_HEADER_BYTES, encode
+from protocol.expert_sources import BEAT_SOURCES, SOURCES, TIER_COUNTS
+from protocol.fields import MAX_ITEMS
 from protocol.messages import MAX_REASON, MAX_THREADS, AssignFailed, Finished, OpenWork, Status, Stopped
 from protocol.stock import Stock
 
@@ -34,7 +39,11 @@ def _join(members: Members, number: int) -> bytes:
     member = members.of_control(peer)
     assert member is not None
     members.open_work(b"work-" + peer, OpenWork(token=member.token))
-    members.from_worker(peer, beat(token=member.token, dropped=MOST, resident_bytes=MOST), 0.0)
+    claims = {"dropped": MOST, "resident_bytes": MOST, "calls": MOST, "busy_us": MOST, "source": WIDEST * MAX_NAME}
+    counts = dict.fromkeys(
+        (*TIER_COUNTS, *(f"made-up-{number}" for number in range(MAX_ITEMS - len(TIER_COUNTS)))), MOST
+    )
+    members.from_worker(peer, beat(token=member.token, tiers=counts, **claims), 0.0)
     assert members.target is not None
     members.from_worker(peer, AssignFailed(placement=members.target.version, reason=WIDEST * 2 * MAX_REASON), 0.0)
     assert member.failed
@@ -55,3 +64,34 @@ def test_the_longest_report_fits_a_header() -> None:
     assert len(report["workers"]) == MAX_GONE + MAX_MEMBERS
     assert len(encode(Status(report=report))[0]) < 0.95 * MAX_HEADER_BYTES  # what else the service tells is short
     encode(Finished(request=WIDEST * MAX_NAME, reason="length", prompt_us=MOST, decode_us=MOST, report=report))
+
+
+def report_of(**claims: Any) -> dict[str, Any]:
+    """Of one worker with such a beat."""
+    members = Members(TERMS, Stock(slot_bytes=(1,), experts=1), expected=1, fresh_token=lambda: "token")
+    _join(members, 0)
+    (member,) = members
+    members.from_worker(member.control, beat(token=member.token, **claims), 0.0)
+    (row,) = mesh_report(members, Counters(), set(), 0.0)["workers"]
+    return dict(row)
+
+
+def test_all_that_tiers_count_is_passed_on_by_name_and_nothing_else() -> None:
+    counted = TierCounters().as_dict() | {f"hints_{name}": count for name, count in HintBook().stats().items()}
+    assert sorted(counted) == sorted(TIER_COUNTS)
+    claimed = {name: number for number, name in enumerate(TIER_COUNTS)}
+    assert report_of(tiers=claimed | {"made_up": 5})["tiers"] == claimed
+    assert report_of(tiers={"file_reads": 3, "": 1})["tiers"] == {"file_reads": 3}
+
+
+def test_what_a_beat_claims_is_no_less_than_nothing() -> None:
+    row = report_of(tiers={"file_reads": -3}, calls=-1, busy_us=-5, resident_bytes=-7, dropped=-9)
+    assert row["tiers"] == {"file_reads": 0}
+    assert row["since_start"] == {"calls": 0, "busy_s": 0.0}
+    assert (row["resident_bytes"], row["dropped"]) == (0, 0)
+
+
+def test_a_source_is_one_of_those_that_there_are() -> None:
+    assert set(SOURCES) - {"auto"} < set(BEAT_SOURCES)
+    for claimed, told in [("copies", "copies"), ("vram", "vram"), ("auto", "unknown"), ("\x1b[31m" * 99, "unknown")]:
+        assert report_of(source=claimed)["source"] == told

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reports import cluster_report, worker_row
 
 from coordinator.cli.answer_view import AnswerView
 from coordinator.cli.cluster_view import LiveView, PlainView
@@ -14,11 +15,6 @@ from coordinator.config import ClusterConfig, PeerConfig, WorkerGroup
 from coordinator.supervisor import Role
 
 NAMES = ["[/b]", "[bold]loud", ":skull:", "\x1b[31mred", "a\nb", "\u202eback"]
-
-
-def worker(name: str) -> dict[str, Any]:
-    counts = {"pid": 7, "experts": 3, "calls": 4, "entries": 5, "busy_s": 0.5, "wait_s": 0.25}
-    return {"name": name, "state": "ready", "beat_age_s": 0.1, "resident_bytes": 2**21, **counts}
 
 
 def answer_report(**changes: Any) -> dict[str, Any]:
@@ -37,24 +33,9 @@ def answer_report(**changes: Any) -> dict[str, Any]:
     }
 
 
-def cluster_report(*names: str) -> dict[str, Any]:
-    counts = {
-        "step": 1,
-        "requests": 0,
-        "reading": [],
-        "isa": "avx2",
-        "device": "cpu",
-        "local_entries": 0,
-        "late_replies": 0,
-        "drafts": {"steps": 0, "drafted": 0, "accepted": 0},
-        "profile": None,
-    }
-    return {"state": "ready", "workers": [worker(name) for name in names], **counts}
-
-
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "150")
+    monkeypatch.setenv("COLUMNS", "200")
 
 
 def shown(name: str) -> str:
@@ -65,7 +46,7 @@ def shown(name: str) -> str:
 def test_an_answers_workers_are_shown_by_name(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     with AnswerView(show_text=True) as view:
         view.tell(f"{name} is lost")
-        view.report(answer_report(workers=[worker(name)], isa=name))
+        view.report(answer_report(workers=[worker_row(name)], isa=name))
     lines = capfd.readouterr().err.splitlines()
     assert lines[0] == f"{shown(name)} is lost"
     assert lines[3] == f"kernels  {shown(name)}, threads: 2"
@@ -110,22 +91,40 @@ def test_a_clusters_workers_are_shown_by_name(name: str, capfd: pytest.CaptureFi
     for kind in (PlainView, LiveView):
         with kind(config) as view:
             view.tell(f"{name} is lost")
-            view.show([Role(name=name, pid=7)], cluster_report(name))
+            view.show([Role(name=name, pid=7)], cluster_report(worker_row(name)))
         output = capfd.readouterr().out
         assert f"{shown(name)} is lost" in output
         assert output.count(shown(name)) >= 2
         assert all(line.isprintable() for line in output.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("columns", "left_out"), [(100, []), (80, ["process", "restarts"]), (70, ["process", "restarts", "beat"])]
+)
+def test_each_role_is_one_line_of_a_narrow_table(
+    columns: int, left_out: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    roles = [Role(name="coordinator", pid=1000000), Role(name="box-0", pid=7)]
+    with LiveView(ClusterConfig(model=Path("m"))) as view:
+        for calls in (1, 2):
+            view.show(roles, cluster_report(worker_row("box-0", calls=calls, source="direct")))
+    lines = capfd.readouterr().out.splitlines()
+    headings, *rows = lines[-3:]
+    assert [heading for heading in ("process", "restarts", "beat") if heading not in headings] == left_out
+    assert [row.split()[0] for row in rows] == ["coordinator", "box-0"]
+    assert rows[-1].rstrip().endswith("2 MiB  direct (0%)")
+
+
 def test_lines_end_where_their_words_do(capfd: pytest.CaptureFixture[str]) -> None:
     with AnswerView(show_text=True) as view:
-        view.report(answer_report(workers=[worker("a"), worker("longer")]))
+        view.report(answer_report(workers=[worker_row("a"), worker_row("longer")]))
     assert all(line == line.rstrip() for line in capfd.readouterr().err.splitlines())
 
 
 def test_one_is_not_several(capfd: pytest.CaptureFixture[str]) -> None:
     with PlainView(ClusterConfig(model=Path("m"), workers=(WorkerGroup(name="w"),))) as view:
-        view.show([], cluster_report("w"))
+        view.show([], cluster_report(worker_row("w")))
     with AnswerView(show_text=True) as answer_view:
         answer_view.report(answer_report())
     output, errors = capfd.readouterr()
@@ -186,5 +185,5 @@ def test_the_table_of_a_cluster_tells_how_far_prompts_are(
     reading: list[list[int]], shown: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with LiveView(ClusterConfig(model=Path("m"), workers=(WorkerGroup(name="w"),))) as view:
-        view.show([], {**cluster_report("w"), "requests": 2, "reading": reading})
+        view.show([], {**cluster_report(worker_row("w")), "requests": 2, "reading": reading})
     assert shown in capfd.readouterr().out

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.cli.wording import duration, harmless
+from coordinator.cli.wording import duration, harmless, percent
 from coordinator.wording import counted
 
 
@@ -26,3 +26,8 @@ def test_any_text_is_one_printable_line_and_what_was_printable_stays(text: str) 
     assert harmless(text).isprintable()
     if text.isprintable():
         assert harmless(text) == text
+
+
+def test_a_share_that_is_little_is_not_nothing_and_one_that_is_large_not_all() -> None:
+    shares = (0.0, 1e-9, 0.0099, 0.01, 0.384, 0.99, 0.9901, 0.9999, 1.0)
+    assert [percent(share) for share in shares] == ["0%", "<1%", "<1%", "1%", "38%", "99%", ">99%", ">99%", "100%"]

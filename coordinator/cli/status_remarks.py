@@ -1,0 +1,71 @@
+"""Why a cluster may be slow, in sentences: what its report shows that a person can do something about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from coordinator.cli.load import Load
+from coordinator.cli.tier_figures import Tiers
+from coordinator.cli.wording import percent
+from coordinator.wording import counted, size
+
+WORTH_SAYING = 0.05
+"""A part of the time, or of the work, that is worth a sentence."""
+SILENT_S = 2.0
+"""An age at which a beat is worth a sentence: they come twice a second."""
+
+
+def remarks(report: dict[str, Any], load: Load) -> Iterator[str]:
+    """A sentence for each thing that is worth it; of the time between the last two reports where that is known."""
+    yield from _own_work(report)
+    for worker in report["workers"]:
+        yield from _of_state(worker)
+        begun = Tiers.of(worker)
+        if begun is not None and worker["state"] != "gone":
+            yield from _of_reads(worker["name"], load.lately(worker) or begun)
+            yield from _of_tiers(worker["name"], begun)
+
+
+def _own_work(report: dict[str, Any]) -> Iterator[str]:
+    """Entries that the coordinator computed although there are others."""
+    local, others = report["local_entries"], report["device_entries"]
+    others += sum(worker["entries"] for worker in report["workers"])
+    share = local / max(1, local + others)
+    if report["workers"] and share >= WORTH_SAYING:
+        yield f"the coordinator itself computed {percent(share)} of all entries: nobody else had them in time"
+
+
+def _of_state(worker: dict[str, Any]) -> Iterator[str]:
+    name, age = worker["name"], worker["beat_age_s"]
+    match worker["state"]:
+        case "gone" | "failed" as state:
+            yield f"{name} {'is gone' if state == 'gone' else 'gets no work'}: {worker.get('reason', '')}"
+        case "suspect":
+            yield f"{name} is late with an answer, and gets no work until that has come"
+        case "assigning":
+            done, total = worker["progress"]
+            yield f"{name} makes its experts ready: {done} of {counted(total, 'layer')}"
+    if worker["state"] != "gone" and age is not None and age >= SILENT_S:
+        yield f"{name} has not been heard of for {age:.0f} s"
+
+
+def _of_reads(name: str, tiers: Tiers) -> Iterator[str]:
+    share, read = tiers.reading_share, tiers.share("file_reads")
+    if share is None or share < WORTH_SAYING:
+        return
+    why = "what hints had asked for came late"
+    if read:
+        rate = "" if tiers.read_rate is None else f" at {size(int(tiers.read_rate))}/s"
+        had = f"{percent(read)} of the experts that it needed had to be read"
+        why = f"{had}, {size(tiers['file_read_bytes'])}{rate}"
+    yield f"{name} waits for files for {percent(share)} of its time: {why}"
+
+
+def _of_tiers(name: str, tiers: Tiers) -> Iterator[str]:
+    if tiers["shed_bytes"]:
+        yield f"{name} gave up {size(tiers['shed_bytes'])} of copies, because memory was short"
+    if tiers["fallbacks"]:
+        yield f"{name} took the files' mapping {counted(tiers['fallbacks'], 'time')} where direct reads were meant"
+    if tiers["hints_off"]:
+        yield f"{name} gets no hints in {counted(tiers['hints_off'], 'layer')} for now: they cost more than they saved"
