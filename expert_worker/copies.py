@@ -90,7 +90,7 @@ def allocate(count: int) -> U8:
     MemoryError if the system has none.
     """
     try:
-        return np.frombuffer(mmap.mmap(-1, count), np.uint8)
+        return np.frombuffer(mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
     except OSError as error:
         raise MemoryError(error.strerror) from None
 
