@@ -15,6 +15,8 @@ from protocol.ranking import by_rank
 
 MARGIN = 256 << 20
 """Bytes left free when a copy is made as large as the room, since the next reading of it may be a bit lower."""
+MARGIN_SHARE = 16
+"""Of a room smaller than sixteen margins this part: in a small container a whole one would leave nothing."""
 
 _GIB = 1 << 30
 
@@ -65,7 +67,8 @@ def plan_copies(
     if budget == "auto" and wanted.any() and not plan.copied.any():
         least = min(sizes[layer] for layer in np.flatnonzero(wanted.any(axis=1)).tolist())
         raise RoomError(
-            f"not one expert can be copied: the smallest takes {_size(least)}, but {free}, and {_size(MARGIN)} more"
+            f"not one expert can be copied: the smallest takes {_size(least)}, but {free}, "
+            f"and {_size(_margin(room))} more"
         )
     return plan
 
@@ -73,17 +76,21 @@ def plan_copies(
 def limited(budget: int | Literal["auto"], available: int, headroom: int) -> tuple[int, str]:
     """The bytes that a copy may take, and why they are fewer than the budget, if so.
 
-    A budget that exceeds the room is lowered to the room less MARGIN; one that just fills it is not.
+    A budget that exceeds the room is lowered to the room less a margin; one that just fills it is not.
     """
     room = max(0, available - headroom)
     if budget != "auto" and budget <= room:
         return budget, ""
-    limit = max(0, room - MARGIN)
+    limit = room - _margin(room)
     asked = "what fits was asked for" if budget == "auto" else f"{_size(budget)} were asked for"
     return limit, (
-        f"{asked}, {_size(available)} are available, {_size(headroom)} are to stay free, and {_size(MARGIN)} as a "
-        f"margin: {_size(limit)} at most"
+        f"{asked}, {_size(available)} are available, {_size(headroom)} are to stay free, and "
+        f"{_size(_margin(room))} as a margin: {_size(limit)} at most"
     )
+
+
+def _margin(room: int) -> int:
+    return min(MARGIN, room // MARGIN_SHARE)
 
 
 def _check(sizes: Sequence[int], wanted: U8, rank: I32 | None) -> None:

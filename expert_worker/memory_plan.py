@@ -1,10 +1,13 @@
-"""How many bytes of copies a worker may make: planned under the account that all workers of this machine keep."""
+"""How many bytes of copies or slots a worker may have: planned under the account that workers of this machine keep."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TypeVar
 
-from expert_worker.copy_plan import Budget, CopyPlan, plan_copies
+from expert_worker.copy_plan import Budget, CopyPlan, limited, plan_copies
+from protocol.errors import RoomError
 from protocol.host_ledger import Pledge, planning
 from protocol.host_memory import host_memory
 from protocol.messages import I32, U8
@@ -14,6 +17,11 @@ log = logging.getLogger(__name__)
 
 LEDGER_S = 2.0
 """How long others may plan before this one does without them: beats are due meanwhile."""
+SLOT_SHARE = 2
+"""Direct reads have slots in half of the memory that there is, if nothing is said: the rest is for the dense half, and
+for pages of whatever finds no slot."""
+
+T = TypeVar("T")
 
 
 class MemoryPlanner:
@@ -30,21 +38,35 @@ class MemoryPlanner:
     def plan(self, sizes: tuple[int, ...], wanted: U8, rank: I32 | None, copied_bytes: int) -> CopyPlan:
         """See `Planner`."""
 
-        def plan_within(available: int) -> CopyPlan:
-            return plan_copies(
-                sizes, wanted, rank, self._budget, available=available + copied_bytes, headroom=self._headroom
-            )
+        def copies(budget: Budget, available: int) -> CopyPlan:
+            return plan_copies(sizes, wanted, rank, budget, available=available + copied_bytes, headroom=self._headroom)
 
-        self.close()
-        try:
-            with planning(deadline_s=LEDGER_S) as ledger:
-                plan = plan_within(ledger.available)
-                self._pledge = ledger.promise(max(0, plan.bytes - copied_bytes))
-        except LedgerError as error:
-            log.warning("planning without what others of this machine have planned: %s", error)
-            plan = plan_within(host_memory().available)
+        def plan_within(available: int) -> CopyPlan:
+            try:
+                return copies(self._budget, available)
+            except RoomError as error:
+                if self._budget != "auto":
+                    raise
+                log.warning("experts come from the files: %s", error)
+                return copies(0, available)
+
+        plan = self._planned_as(plan_within, lambda plan: max(0, plan.bytes - copied_bytes))
         self._before, self._planned = copied_bytes, plan.bytes
         return plan
+
+    def slots(self) -> int:
+        """Bytes for slots, of which none is filled yet: they too are promised until they are."""
+        budget = "auto" if self._budget is None else self._budget
+
+        def plan_within(available: int) -> int:
+            limit, why = limited(budget, available, self._headroom)
+            if why:
+                log.info("%s", why)
+            return limit // SLOT_SHARE if budget == "auto" else limit
+
+        self._before, self._planned = 0, self._planned_as(plan_within, lambda count: count)
+        log.info("slots for experts take %d MiB at most", self._planned >> 20)
+        return self._planned
 
     def touched(self, copied_bytes: int) -> None:
         """See `Planner`."""
@@ -60,3 +82,15 @@ class MemoryPlanner:
         if self._pledge is not None:
             self._pledge.withdraw()
             self._pledge = None
+
+    def _planned_as(self, plan_within: Callable[[int], T], taken: Callable[[T], int]) -> T:
+        """The plan for what is available, and a promise of the bytes that it takes."""
+        self.close()
+        try:
+            with planning(deadline_s=LEDGER_S) as ledger:
+                plan = plan_within(ledger.available)
+                self._pledge = ledger.promise(taken(plan))
+                return plan
+        except LedgerError as error:
+            log.warning("planning without what others of this machine have planned: %s", error)
+            return plan_within(host_memory().available)

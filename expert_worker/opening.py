@@ -54,13 +54,14 @@ def facts_of(model: Model) -> Facts:
 
 
 def _source(table: ExpertTable, model: Model, choice: Choice) -> Source:
+    budget: Budget = "auto" if choice.ram is None else choice.ram
     match choice.source:
         case "mapped":
             return MappedSource(table)
         case "direct":
-            return DirectSource(table, choice.ram or 0)
+            planner = MemoryPlanner(budget, choice.headroom)
+            return DirectSource(table, planner.slots(), planner)
         case "copies":
-            budget: Budget = "auto" if choice.ram is None else choice.ram
             return CopiedSource(table, MemoryPlanner(budget, choice.headroom), lock=lock)
         case "arena":
             return CopiedSource(table, MemoryPlanner(None, choice.headroom), name="arena", lock=lock)

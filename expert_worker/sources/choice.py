@@ -9,9 +9,8 @@ HEADROOM = 4 * GIB
 """Left to everything else on a machine, at most."""
 HEADROOM_SHARE = 10
 """Of a smaller machine or container a tenth."""
-SLOT_SHARE = 2
-"""Direct reads have slots in half of the memory that there is, if nothing is said: the rest is for the dense half, and
-for pages of whatever finds no slot."""
+HEADROOM_AT_LEAST = 128 << 20
+"""But twice of what `pressure.py` gives copies up for, if that is not more than a quarter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +52,7 @@ def choose(asked: Asked, facts: Facts) -> Choice:
     """The source to open."""
     headroom = _headroom(asked, facts)
     if asked.source != "auto":
-        ram = asked.ram
-        if asked.source == "direct" and ram is None:
-            ram = max(0, (facts.available or 0) - headroom) // SLOT_SHARE
-        return Choice(source=asked.source, ram=ram, headroom=headroom, why="as it was told")
+        return Choice(source=asked.source, ram=asked.ram, headroom=headroom, why="as it was told")
     if asked.ram is not None:
         return Choice(source="copies", ram=asked.ram, headroom=headroom, why="it was given memory for copies")
     return Choice(source="mapped", ram=None, headroom=headroom, why=_why_mapped(facts, headroom))
@@ -65,7 +61,9 @@ def choose(asked: Asked, facts: Facts) -> Choice:
 def _headroom(asked: Asked, facts: Facts) -> int:
     if asked.headroom is not None:
         return asked.headroom
-    return HEADROOM if facts.total is None else min(HEADROOM, facts.total // HEADROOM_SHARE)
+    if facts.total is None:
+        return HEADROOM
+    return min(HEADROOM, max(facts.total // HEADROOM_SHARE, min(HEADROOM_AT_LEAST, facts.total // 4)))
 
 
 def _why_mapped(facts: Facts, headroom: int) -> str:

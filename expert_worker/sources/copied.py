@@ -16,7 +16,7 @@ from expert_worker.file_reader import FileReader
 from expert_worker.loading import PIECE_BYTES, Loading
 from expert_worker.locking import LockResult
 from expert_worker.sources.mapped import MappedSource
-from expert_worker.sources.source import Counters, Displaced, Experts, distinct
+from expert_worker.sources.source import Account, Counters, Displaced, Experts, distinct
 from protocol.messages import I32, U8
 
 log = logging.getLogger(__name__)
@@ -24,17 +24,11 @@ log = logging.getLogger(__name__)
 Lock = Callable[[U8], LockResult]
 
 
-class Planner(Protocol):
+class Planner(Account, Protocol):
     """Decides which experts are copied, and keeps account of it with the others of this machine."""
 
     def plan(self, sizes: tuple[int, ...], wanted: U8, rank: I32 | None, copied_bytes: int) -> CopyPlan:
         """Of these (layers, experts), each taking `sizes` by layer. RoomError if all must be copied and cannot be."""
-
-    def touched(self, copied_bytes: int) -> None:
-        """So much of what was planned is in use now, and no longer to be counted as promised."""
-
-    def close(self) -> None:
-        """All of it is given up."""
 
 
 class CopiedSource:

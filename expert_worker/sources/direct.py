@@ -13,7 +13,7 @@ from expert_worker.expert_table import ExpertTable
 from expert_worker.file_reader import FileReader, Outcome
 from expert_worker.sources.demand import Demand
 from expert_worker.sources.mapped import MappedSource
-from expert_worker.sources.source import WARM_WAIT_S, Counters, Displaced, Experts, distinct
+from expert_worker.sources.source import WARM_WAIT_S, Account, Counters, Displaced, Experts, distinct
 from protocol.messages import I32, U8
 
 WAIT_S = 60.0
@@ -27,11 +27,12 @@ class DirectSource:
 
     name = "direct"
 
-    def __init__(self, table: ExpertTable, budget: int) -> None:
-        """`budget`: bytes of all slots."""
+    def __init__(self, table: ExpertTable, budget: int, account: Account | None = None) -> None:
+        """`budget`: bytes of all slots; the `account` hears how many of them are filled."""
         self.counters = Counters()
         self._table = table
         self._budget = budget
+        self._account = account
         self._copies = Copies(table)
         self._rest = MappedSource(table, self.counters)
         self._readers = FileReader(table), FileReader(table)  # of `fetch`, and of `warm`
@@ -131,6 +132,8 @@ class DirectSource:
     def close(self) -> None:
         """Give up all slots."""
         self.shed(self._bytes)
+        if self._account is not None:
+            self._account.close()
         for reader in self._readers:
             reader.close()
 
@@ -198,6 +201,8 @@ class DirectSource:
                 self._used[layer, expert] = None
         self.counters.copy_hits += len(there) - read
         self.counters.copied_experts, self.counters.copied_bytes = len(self._used), self._bytes
+        if self._account is not None:
+            self._account.touched(self._bytes)
         if len(there) < len(wanted):
             left = sorted(set(wanted) - set(there))
             self.counters.fallbacks += len(left)

@@ -111,6 +111,16 @@ class Source(Protocol):
         """Give up everything; may be called again."""
 
 
+class Account(Protocol):
+    """Keeps the others of this machine from planning with memory that this process is going to take."""
+
+    def touched(self, copied_bytes: int) -> None:
+        """So much of what was planned is in use now, and no longer to be counted as promised."""
+
+    def close(self) -> None:
+        """All of it is given up."""
+
+
 def distinct(experts: I32) -> I32:
     """Each of these, ascending, once."""
     if len(experts) < 2:

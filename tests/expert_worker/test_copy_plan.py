@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expert_worker.copy_plan import MARGIN, CopyPlan, limited, plan_copies
+from expert_worker.copy_plan import MARGIN, MARGIN_SHARE, CopyPlan, limited, plan_copies
 from protocol.errors import RoomError
 
 GIB = 1 << 30
@@ -42,7 +42,7 @@ def test_all_that_are_wanted_are_copied() -> None:
 
 
 def test_a_dense_layer_has_experts_of_no_bytes() -> None:
-    assert plan([0, 5], [[0, 0], [1, 1]], None, "auto", available=MARGIN + 5).copied.tolist() == [[0, 0], [1, 0]]
+    assert plan([0, 5], [[0, 0], [1, 1]], None, "auto", available=5).copied.tolist() == [[0, 0], [1, 0]]
 
 
 def test_all_or_nothing() -> None:
@@ -82,8 +82,9 @@ def test_without_a_ranking_experts_of_all_layers_take_turns() -> None:
         (43 * GIB + 1, 47 * GIB, 4 * GIB, 43 * GIB - GIB // 4),
         (1, 4 * GIB, 4 * GIB, 0),
         (1, 3 * GIB, 4 * GIB, 0),
-        (GIB, 4 * GIB + GIB // 4, 4 * GIB, 0),
-        (GIB, 4 * GIB + GIB // 4 + 1, 4 * GIB, 1),
+        (GIB, 4 * GIB + GIB // 4, 4 * GIB, GIB // 4 - GIB // 64),
+        (GIB, 4 * GIB + 15, 4 * GIB, 15),
+        (GIB, 4 * GIB + 16, 4 * GIB, 15),
         (0, 47 * GIB, 4 * GIB, 0),
         ("auto", 47 * GIB, 4 * GIB, 43 * GIB - GIB // 4),
         ("auto", 4 * GIB, 4 * GIB, 0),
@@ -110,12 +111,12 @@ def test_a_small_budget_gives_an_empty_plan_and_what_fits_does_not() -> None:
     found = plan([3, 5], [[1, 1], [1, 1]], None, 2, available=100)
     assert (found.copied.any(), found.bytes, found.note) == (False, 0, "copies of 0 of 4 experts, 0 bytes")
     with pytest.raises(RoomError) as raised:
-        plan([3, 5], [[0, 0], [1, 1]], None, "auto", available=MARGIN + 14, headroom=10)
+        plan([3, 5], [[0, 0], [1, 1]], None, "auto", available=14, headroom=10)
     assert str(raised.value) == (
-        "not one expert can be copied: the smallest takes 5 bytes, but 0.25 GiB are available, "
-        "of which 10 bytes are to stay free, and 0.25 GiB more"
+        "not one expert can be copied: the smallest takes 5 bytes, but 14 bytes are available, "
+        "of which 10 bytes are to stay free, and 0 bytes more"
     )
-    assert plan([3, 5], [[0, 0], [1, 1]], None, "auto", available=MARGIN + 15, headroom=10).copied.any()
+    assert plan([3, 5], [[0, 0], [1, 1]], None, "auto", available=15, headroom=10).copied.any()
 
 
 @pytest.mark.parametrize("budget", [None, 5, "auto"])
@@ -152,7 +153,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "wanted": np.array(wanted, np.uint8).reshape(layers, experts),
         "rank": None if order is None else np.array(order, np.int32).reshape(layers, experts),
         "budget": draw(st.none() | st.integers(0, 400) | st.just("auto")),
-        "available": draw(st.integers(0, 400) | st.integers(MARGIN, MARGIN + 400)),
+        "available": draw(st.integers(0, 400) | st.integers(MARGIN_SHARE * MARGIN, MARGIN_SHARE * MARGIN + 400)),
         "headroom": draw(st.integers(0, 100)),
     }
 

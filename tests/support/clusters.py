@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from cgroups import ControlGroup
 
 from coordinator.client import Client
 from coordinator.sampling import Sampling
@@ -64,11 +65,20 @@ class Then:
 class RealProcess:
     """A role that was started, its log, and ways to hurt it."""
 
-    def __init__(self, name: str, module: str, options: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        options: Sequence[str],
+        log: Path,
+        env: Mapping[str, str],
+        group: ControlGroup | None = None,
+    ) -> None:
+        """It runs in the control group, if one is given."""
         self.name = name
         self.log = log
         with log.open("ab") as stream:
-            self._process = subprocess.Popen(
+            self._process: subprocess.Popen[Any] = (subprocess.Popen if group is None else group.start)(
                 [sys.executable, "-P", "-m", module, *options, "--parent", str(os.getpid())],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join([*SOURCES, os.environ.get("PYTHONPATH", "")]), **env},
@@ -136,11 +146,14 @@ class LiveCluster:
         worker_module: str = "expert_worker.main",
         peers: Collection[int] = (),
         peer_options: Sequence[str] = (),
+        own_options: Mapping[int, Sequence[str]] | None = None,
+        group: ControlGroup | None = None,
     ) -> None:
         """`problems` names, by number, workers that misbehave, and how (problem_worker); `isas` is for the workers.
 
         `models` names workers with a copy of the model of their own; `worker_module` is run as the workers that have no
-        problem. The workers numbered in `peers` are peers on an emulated device, called peer-N.
+        problem. The workers numbered in `peers` are peers on an emulated device, called peer-N. `own_options` are a
+        worker's own, after the `worker_options` of all. All processes run in the `group`.
         """
         self.endpoint = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
         self.workers: list[RealProcess] = []
@@ -150,6 +163,8 @@ class LiveCluster:
         self._problems = dict(problems or {})
         self._worker_module = worker_module
         self._worker_options = list(worker_options)
+        self._own_options = dict(own_options or {})
+        self._group = group
         self._peers = frozenset(peers)
         self._peer_options = list(peer_options)
         self._isas = list(isas)
@@ -173,7 +188,7 @@ class LiveCluster:
         options = ["--connect", self.endpoint, "--model", str(model), "--name", name]
         if is_peer:
             return self.start(name, "emulated_peer", [*options, *self._peer_options])
-        options += self._worker_options
+        options += [*self._worker_options, *self._own_options.get(number, ())]
         env = {"EXPERTMESH_ISA": self._isas[number]} if self._isas else {}
         problem = self._problems.get(number)
         if problem is None:
@@ -204,7 +219,7 @@ class LiveCluster:
         self, name: str, module: str, options: Sequence[str], env: Mapping[str, str] | None = None
     ) -> RealProcess:
         """Another process of this cluster, which ends with it."""
-        process = RealProcess(name, module, options, self._log_dir / f"{name}.log", env or {})
+        process = RealProcess(name, module, options, self._log_dir / f"{name}.log", env or {}, self._group)
         self._all.append(process)
         return process
 

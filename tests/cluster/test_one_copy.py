@@ -1,0 +1,70 @@
+"""Workers of one machine that map the same file, or share an arena, have one copy of its experts between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from footprint import memory_of
+from message_examples import run_experts
+from moe_models import write_model
+from open_bank import activations
+from worker_process import ScriptedCoordinator, WorkerProcess, holders_of
+
+import native
+from protocol.messages import Stop, Sums
+from protocol.model import Model
+from protocol.stock import Stock
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+WORKERS = 3
+LAYERS, EXPERTS, WIDTH = 4, 32, 1024
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """226 MB of experts."""
+    shape = {"layers": LAYERS, "experts": EXPERTS, "experts_used": 2, "embd": WIDTH, "ff_exp": 1024, "vocab": 300}
+    path = tmp_path_factory.mktemp("model") / "wide.gguf"
+    yield write_model(path, exp_type="Q4_K", dense_type="Q8_0", fill="pool", **shape)
+    path.unlink()
+
+
+def touch_everything(coordinator: ScriptedCoordinator, worker: WorkerProcess) -> None:
+    """Have it compute every expert of every layer."""
+    codes, scales = native.Rows(activations(1, WIDTH)).quantise()
+    for layer in range(LAYERS):
+        coordinator.ask(run_experts(1, tuple(range(EXPERTS)), WIDTH, codes=codes, scales=scales, layer=layer))
+        coordinator.hear(coordinator.work, Sums, worker)
+
+
+@pytest.mark.parametrize(("source", "copies"), [("mapped", 1), ("shared", 1), ("copies", WORKERS)])
+def test_the_summed_pss_of_three_workers(source: str, copies: int, model: Path, tmp_path: Path) -> None:
+    """Each of them has touched all experts. Copies of each worker's own show that the measure tells them apart."""
+    with Model.open(model) as opened:
+        expert_bytes = Stock.of(opened.layout).bytes
+    assert expert_bytes > 200 * MIB
+    with ExitStack() as stack:
+        crew = []
+        for _ in range(WORKERS):
+            coordinator = stack.enter_context(ScriptedCoordinator.listening())
+            start = stack.enter_context(holders_of(coordinator, model, tmp_path, "expert_worker.main"))
+            crew.append((coordinator, start("--source", source)))
+        hellos = [coordinator.welcome(worker) for coordinator, worker in crew]
+        before = [memory_of(worker.process.pid).proportional for _, worker in crew]
+        for (coordinator, worker), hello in zip(crew, hellos, strict=True):
+            coordinator.assign_all(worker, hello)
+        for coordinator, worker in crew:
+            touch_everything(coordinator, worker)
+        after = [memory_of(worker.process.pid) for _, worker in crew]
+        for coordinator, worker in crew:
+            coordinator.say(Stop())
+            assert worker.ends()[0] == 0
+    assert min(memory.resident for memory in after) >= expert_bytes
+    grown = sum(memory.proportional for memory in after) - sum(before)
+    assert copies * 0.95 * expert_bytes <= grown <= copies * 1.3 * expert_bytes, (before, after)
+    assert len({hello.pages for hello in hellos}) == 1

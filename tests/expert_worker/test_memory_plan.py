@@ -1,0 +1,72 @@
+"""What workers of one machine plan with: never the same bytes, and nothing rather than failing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from expert_worker import memory_plan
+from expert_worker.copy_plan import Budget
+from expert_worker.memory_plan import MemoryPlanner
+from protocol import host_ledger, host_memory
+from protocol.errors import RoomError
+
+GIB = 1 << 30
+ONE = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 8 GiB available, and a ledger of its own."""
+
+    def read(*_: object) -> host_memory.HostMemory:
+        sizes = {"total": 10 * GIB, "available": 8 * GIB, "machine_total": 10 * GIB, "machine_available": 8 * GIB}
+        return host_memory.HostMemory(bound_by=None, **sizes)
+
+    monkeypatch.setattr(host_ledger, "FOLDERS", (tmp_path,))
+    monkeypatch.setattr(host_ledger, "host_memory", read)
+    monkeypatch.setattr(memory_plan, "host_memory", read)
+
+
+def copied(planner: MemoryPlanner, experts: int, size: int = ONE) -> int:
+    return planner.plan((size,), np.ones((1, experts), np.uint8), None, 0).bytes
+
+
+def test_slots_take_half_of_what_others_have_not_planned() -> None:
+    first, second = MemoryPlanner("auto", GIB), MemoryPlanner("auto", GIB)
+    taken = first.slots()
+    assert taken == (7 * GIB - GIB // 4) // 2
+    left = 7 * GIB - taken
+    assert second.slots() == (left - left // 16) // 2
+    first.touched(taken)  # and shows in readings from now on
+    assert MemoryPlanner("auto", GIB).slots() > GIB
+
+
+@pytest.mark.parametrize(("budget", "slots"), [(0, 0), (GIB, GIB), (7 * GIB, 7 * GIB), (9 * GIB, 7 * GIB - GIB // 4)])
+def test_slots_of_a_given_size_are_lowered_to_what_fits(budget: int, slots: int) -> None:
+    assert MemoryPlanner(budget, GIB).slots() == slots
+
+
+def test_copies_and_slots_are_promised_in_one_account() -> None:
+    copies, slots = MemoryPlanner(None, GIB), MemoryPlanner(6 * GIB, GIB)
+    assert copied(copies, 3 * 1024) == 3 * GIB
+    assert slots.slots() == 4 * GIB - GIB // 4
+    with pytest.raises(RoomError):
+        copied(MemoryPlanner(None, GIB), 1024)
+    slots.close()
+    assert copied(MemoryPlanner(None, GIB), 1024) == GIB
+
+
+@pytest.mark.parametrize("budget", ["auto", None])
+def test_if_not_one_expert_fits_what_fits_is_nothing_and_all_is_an_error(
+    budget: Budget, caplog: pytest.LogCaptureFixture
+) -> None:
+    planner = MemoryPlanner(budget, GIB)
+    if budget is None:
+        with pytest.raises(RoomError):
+            copied(planner, 4, 8 * GIB)
+        return
+    assert copied(planner, 4, 8 * GIB) == 0
+    assert "experts come from the files: not one expert can be copied: the smallest takes 8.00 GiB" in caplog.text
