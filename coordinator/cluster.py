@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Protocol
 
 from coordinator.deadlines import CallLimits, Line
-from coordinator.member import FromWorker, Instructions, Lost, Member, Tell
+from coordinator.member import FromWorker, Instruction, Instructions, Lost, Member, Tell
 from coordinator.members import Members
 from coordinator.placement import Placement
 from coordinator.plan import Part
@@ -105,6 +105,8 @@ class Cluster:
         self._seats: dict[int, Seat] = {}
         self._latest = (-1, -1)  # (step, layer) of the newest call, the greatest
         self._waited_at = self._tick_at = self._probe_at = 0.0
+        self._to_do: deque[Instruction] = deque()
+        self._following = False
 
     def counts(self) -> Counters:
         """What was counted so far; `dropped` includes the malformed messages that the sockets counted."""
@@ -315,14 +317,28 @@ class Cluster:
         self._work.close(flush_s)
 
     def _follow(self, instructions: Instructions) -> None:
-        for one in instructions:
-            match one:
-                case Lost(member=member):
-                    seat = self._seats.pop(member.serial, None)
-                    if seat is not None:
-                        seat.line.give_up()
-                    self.counters.keep({member.name for member in self.members} | self.members.gone.keys())
-                case Tell(channel="work", peer=peer, message=message):
-                    self._work.send(peer, message)
-                case Tell(peer=peer, message=message):
-                    self.tell(peer, message)
+        """Do these; what comes of it, as when a peer turns out to be gone, is done after them, never in between.
+
+        Else a worker would be told the latest placement first, and then the one before.
+        """
+        self._to_do.extend(instructions)
+        if self._following:
+            return
+        self._following = True
+        try:
+            while self._to_do:
+                self._do(self._to_do.popleft())
+        finally:
+            self._following = False
+
+    def _do(self, one: Instruction) -> None:
+        match one:
+            case Lost(member=member):
+                seat = self._seats.pop(member.serial, None)
+                if seat is not None:
+                    seat.line.give_up()
+                self.counters.keep({member.name for member in self.members} | self.members.gone.keys())
+            case Tell(channel="work", peer=peer, message=message):
+                self._work.send(peer, message)
+            case Tell(peer=peer, message=message):
+                self.tell(peer, message)

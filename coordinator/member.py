@@ -73,7 +73,8 @@ class Lost:
     reason: str
 
 
-Instructions = list[Tell | Lost]
+Instruction = Tell | Lost
+Instructions = list[Instruction]
 
 
 def to(peer: bytes, message: Message) -> Tell:

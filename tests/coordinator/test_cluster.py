@@ -15,6 +15,7 @@ from coordinator.report import mesh_report
 from protocol.codec import encode
 from protocol.messages import (
     MAX_REASON,
+    Assign,
     AssignFailed,
     Beat,
     Message,
@@ -190,3 +191,22 @@ def test_what_a_beat_says_of_itself_is_no_more_than_numbers() -> None:
     (beat,) = [one for one in largest(SMALL_FRAME_BYTES) if isinstance(one, Beat)]
     worker.say_control(replace(beat, token=worker.token))
     check(mesh)
+
+
+def test_who_joins_when_another_is_found_dead_is_told_the_latest_placement_last() -> None:
+    """That a worker has died shows when it is told of the placement with the one who joins, before that one is told."""
+    mesh = ScriptedMesh(2)
+    mesh.settle()
+    mesh.workers[0].die()
+    newcomer = Worker(mesh, "newcomer")
+    mesh.settle()
+    versions = [
+        message.placement
+        for peer, message in mesh.control.sent
+        if peer == newcomer.control and isinstance(message, Assign)
+    ]
+    assert versions == sorted(versions)
+    assert len(versions) == 2
+    assert {member.name for member in mesh.members} == {"worker-1", "newcomer"}
+    check(mesh)
+    assert len(mesh.members.active.members) == 2
