@@ -160,6 +160,14 @@ def test_an_expert_has_a_part_in_one_exchange_at_a_time(change: dict[str, Any], 
     exchanges.ask(stage_exchange(**another), 0.0)
 
 
+def test_layers_exchange_the_same_numbers_at_once() -> None:
+    holdings, exchanges = holding(held((0, 0), (1, 0)))
+    stage(exchanges, 7, layer=0, leaves=0, comes=2)
+    stage(exchanges, 8, layer=1, leaves=0, comes=2)
+    exchanges.commit(7)
+    assert (found(holdings, 0), found(holdings, 1)) == ([2], [0, 2])
+
+
 def test_so_many_are_staged_at_once_and_no_more() -> None:
     most = 2 * MAX_STAGED + 2
     _, exchanges = holding(held(*((1, expert) for expert in range(MAX_STAGED + 1)), experts=most))
@@ -255,6 +263,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     numbers = st.integers(0, 3)
     experts = st.integers(-1, EXPERTS)
+    times = st.sampled_from([1.0, 9.0])
 
     @rule(bits=st.integers(0, 2 ** (LAYERS * EXPERTS) - 1), ready=st.booleans(), takes_over=st.booleans())
     def assign(self, bits: int, ready: bool, takes_over: bool) -> None:
@@ -270,12 +279,23 @@ class AnyOrder(RuleBasedStateMachine):
             self.held[self.placement] = pairs
             self.changes += 1
 
-    @rule(
-        number=numbers, layer=st.integers(-1, LAYERS), leaves=experts, comes=experts, within_s=st.sampled_from([1, 9])
-    )
-    def ask(self, number: int, layer: int, leaves: int, comes: int, within_s: float) -> None:
+    @rule(number=numbers, layer=st.integers(-1, LAYERS), leaves=experts, comes=experts, within_s=times)
+    def ask_anything(self, number: int, layer: int, leaves: int, comes: int, within_s: float) -> None:
+        self._ask(number, layer, leaves, comes, within_s)
+
+    @precondition(lambda self: self.placement in self.held)
+    @rule(number=numbers, layer=st.integers(0, LAYERS - 1), within_s=times, data=st.data())
+    def ask_for_one_that_is_not_held(self, number: int, layer: int, within_s: float, data: st.DataObject) -> None:
+        has = self.held[self.placement]
+        here = [expert for expert in range(EXPERTS) if (layer, expert) in has]
+        missing = [expert for expert in range(EXPERTS) if (layer, expert) not in has]
+        if here and missing:
+            leaves, comes = (data.draw(st.sampled_from(some)) for some in (here, missing))
+            self._ask(number, layer, leaves, comes, within_s)
+
+    def _ask(self, number: int, layer: int, leaves: int, comes: int, within_s: float) -> None:
         asked = stage_exchange(
-            exchange=number, placement=self.placement, layer=layer, leaves=leaves, comes=comes, within_s=float(within_s)
+            exchange=number, placement=self.placement, layer=layer, leaves=leaves, comes=comes, within_s=within_s
         )
         has = self.held.get(self.placement)
         busy = {(one[0], expert) for one in self.under_way.values() for expert in one[1:3]}
