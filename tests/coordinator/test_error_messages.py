@@ -484,7 +484,8 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     ),
     "unknown key of a group": (
         f"{MODEL}{GROUP}speed = 1\n",
-        "line 5: workers.speed: unknown; known are name, count, threads, host, ram_gib, model_path",
+        "line 5: workers.speed: unknown; known are name, count, threads, host, source, ram_gib, headroom_gib, "
+        "model_path",
     ),
     "number for a profile": (
         f"{MODEL}[coordinator]\nprofile = 3\n",
