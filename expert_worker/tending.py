@@ -8,6 +8,7 @@ from collections.abc import Callable
 from expert_worker.pressure import Reading, State, decide, room_to_grow
 from expert_worker.pressure_watch import PressureWatch
 from expert_worker.sources.source import Source
+from protocol.errors import ExpertError
 
 log = logging.getLogger(__name__)
 
@@ -36,4 +37,7 @@ class Tending:
             gone = self._source.shed(count)
             log.warning("%s: gave up %d MiB of copies", reason, gone // MIB)
         elif counters.shed_bytes and (room := room_to_grow(self._state)):
-            self._source.grow(room)
+            try:
+                self._source.grow(room)
+            except ExpertError as error:
+                log.warning("no copies are made again: %s", error)

@@ -162,8 +162,13 @@ class DirectSource:
                 return victim
         if self._bytes + size > self._budget:
             return None
+        try:
+            memory = allocate(size)
+        except MemoryError:  # others have taken it: so many slots there are
+            self._budget = self._bytes
+            return None
         self._bytes += size
-        return allocate(size)
+        return memory
 
     def _give_up(self, key: Key) -> U8 | None:
         copy = self._copies.take(*key)
