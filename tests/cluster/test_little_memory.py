@@ -94,15 +94,15 @@ def tiers(report: Status, name: str) -> list[int]:
     return [row["tiers"].get(name, 0) for row in report["workers"]]
 
 
-def answer_all(big: Big, cluster: LiveCluster, *, by_workers: bool = True) -> None:
-    """Ask everything, and have it right."""
-    for number, prompt in enumerate(PROMPTS):
+def check_answers(big: Big, cluster: LiveCluster, prompts: int = 1, *, by_workers: bool = True) -> None:
+    """So many of the answers come, and are right."""
+    for number, prompt in enumerate(PROMPTS[:prompts]):
         answer = cluster.answer(prompt, TOKENS)
         big.check(number, answer)
         assert (answer.report["local_entries"] == 0) == by_workers
 
 
-@pytest.mark.parametrize("source", ["mapped", "copies", "direct", "shared"])
+@pytest.mark.parametrize("source", ["mapped", "copies", "direct"])
 def test_sixty_percent_of_the_experts_are_memory_enough(source: str, big: Big, tmp_path: Path) -> None:
     limit = int(0.6 * big.expert_bytes)
     with boxed(big, tmp_path, limit, "--source", source) as (cluster, group):
@@ -110,14 +110,24 @@ def test_sixty_percent_of_the_experts_are_memory_enough(source: str, big: Big, t
         if source == "direct":  # which leaves pages alone, so somebody else in the container reads files
             reading = group.start(["head", "-c", str(limit), big.path], stdout=subprocess.DEVNULL)
             assert reading.wait(timeout=60) == 0
-        answer_all(big, cluster)
+        check_answers(big, cluster, len(PROMPTS))
         report = cluster.wait_for(lambda report: min(tiers(report, "file_reads")) > 0)
         assert group.peak() >= FULL * limit
         copied = tiers(report, "copied_bytes")
         assert (min(copied) > 0) == (source != "mapped")
         assert sum(copied) < limit
-    if source == "shared":
-        assert "copies of this process's own instead of a shared arena" in cluster.logs()
+
+
+def test_a_shared_arena_that_does_not_fit_is_replaced_by_copies(big: Big, tmp_path: Path) -> None:
+    limit = int(0.6 * big.expert_bytes)
+    with boxed(big, tmp_path, limit, "--source", "shared") as (cluster, group):
+        cluster.ready()
+        for worker in cluster.workers:
+            assert "copies of this process's own instead of a shared arena: /dev/shm/" in worker.log.read_text()
+        check_answers(big, cluster)
+        report = cluster.wait_for(lambda report: min(tiers(report, "copied_bytes")) > 0)
+        assert [row["source"] for row in report["workers"]] == ["copies", "copies"]
+        assert group.peak() >= FULL * limit
 
 
 def test_an_arena_that_does_not_fit_is_refused_and_answers_come_without_it(big: Big, tmp_path: Path) -> None:
@@ -130,7 +140,7 @@ def test_an_arena_that_does_not_fit_is_refused_and_answers_come_without_it(big: 
         for row in cluster.wait_for(refused)["workers"]:
             assert "cannot hold its experts: copies of all experts take 0." in row["reason"]
             assert "are left for them" in row["reason"]
-        answer_all(big, cluster, by_workers=False)
+        check_answers(big, cluster, by_workers=False)
         assert group.peak() >= FULL * limit
 
 
@@ -145,13 +155,13 @@ def test_copies_are_given_up_when_the_limit_falls(big: Big, tmp_path: Path) -> N
     """Again and again, to what is in use and a bit: much less than a worker wants to see free."""
     with boxed(big, tmp_path, int(1.5 * big.expert_bytes), "--source", "copies") as (cluster, group):
         cluster.ready()
-        assert sum(tiers(cluster.status(), "copied_bytes")) >= big.expert_bytes
-        answer_all(big, cluster)
+        cluster.wait_for(lambda report: sum(tiers(report, "copied_bytes")) >= big.expert_bytes)
+        check_answers(big, cluster, len(PROMPTS))
         for _ in range(3):
             shed = sum(tiers(cluster.status(), "shed_bytes"))
             group.set_limit(anonymous(group) + 32 * MIB)
             report = cluster.wait_for(lambda report: sum(tiers(report, "shed_bytes")) > shed)  # noqa: B023
-            answer_all(big, cluster)
+            check_answers(big, cluster)
         assert in_force(report) == 2
         assert "the memory limit fell from" in cluster.logs()
         assert sum(tiers(cluster.status(), "copied_bytes")) < big.expert_bytes - 64 * MIB
@@ -163,8 +173,8 @@ def test_two_that_start_together_do_not_plan_the_same_bytes(big: Big, tmp_path: 
     limit = whole * 3 // 2 + 240 * MIB  # what three processes take, and what is to stay free
     with boxed(big, tmp_path, limit, "--source", "copies") as (cluster, group):
         cluster.ready()
-        less, more = sorted(tiers(cluster.status(), "copied_bytes"))
-        assert more >= whole
+        report = cluster.wait_for(lambda report: max(tiers(report, "copied_bytes")) >= whole)
+        less = min(tiers(report, "copied_bytes"))
         assert 0.2 * whole < less < 0.8 * whole
-        answer_all(big, cluster)
+        check_answers(big, cluster)
         assert group.peak() >= FULL * limit
