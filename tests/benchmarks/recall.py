@@ -26,7 +26,6 @@ from coordinator.engine import Chunk, Engine
 from coordinator.local import LocalExperts
 from coordinator.sampling import Sampling
 from coordinator.sums import LayerSums
-from coordinator.tokenizer import Tokenizer
 from expert_worker.bank import ExpertBank
 from expert_worker.lookahead.loop import rows_of
 from expert_worker.lookahead.predict import NO_EXPERTS, NextRouter, Popularity
@@ -86,15 +85,14 @@ class Recorder(LocalExperts):
         return rows_of(message, self.layout.width).copy()
 
 
-def record(path: Path, texts: Sequence[str], tokens: int, threads: int) -> tuple[list[Used], Routers, int]:
-    """What continuing each text by so many tokens used, the routers, and the model's experts."""
+def record(path: Path, prompts: Sequence[Sequence[int]], tokens: int, threads: int) -> tuple[list[Used], Routers, int]:
+    """What continuing each prompt by so many tokens used, the routers, and the model's experts."""
     pool = native.Pool(threads)
     with Model.open(path) as model, ExpertBank(model, pool) as bank:
         recorder = Recorder(bank)
-        tokenizer = Tokenizer.of(model.files.metadata)
         with Engine(model, recorder, DenseModel(model, pool, MAX_ROWS, "f16")) as engine:
-            for text in texts:
-                ids = list(tokenizer.encode(text))
+            for prompt in prompts:
+                ids = list(prompt)
                 sequence = engine.new_sequence(ids, tokens)
                 recorder.phase, chunk = PHASES[0], ids[:MAX_ROWS]
                 for _ in range(tokens):
@@ -207,7 +205,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     path, texts = options.model or demo_model(), options.prompt or PROMPTS
     if options.trace is not None and len(texts) != 1:
         parser.error("--trace needs one --prompt: steps are numbered from a coordinator's start")
-    used, routers, experts = record(path, texts, options.tokens, options.threads)
+    from coordinator.tokenizer import Tokenizer  # which a machine that only records need not have
+
+    with Model.open(path) as model:
+        tokenizer = Tokenizer.of(model.files.metadata)
+    prompts = [list(tokenizer.encode(text)) for text in texts]
+    used, routers, experts = record(path, prompts, options.tokens, options.threads)
     if options.trace is not None:
         write_trace(options.trace, {(one.step, one.layer): one.experts for one in used})
     made, layers = guesses(routers), routers.layers[1:]
