@@ -86,7 +86,8 @@ class Runner:
         experts_gib = self.expert_bytes * place.part / 100 / GIB
         slow = {"read_bps": place.mbps * 10**6, "disk_of": self._options.model} if place.mbps else {}
         drop_pages(self._options.model)
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "support")])}
+        path = [str(HERE), str(HERE.parent / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
         with control_group(memory=int((BASE_GIB + experts_gib) * GIB), **slow) as group:
             command, asked = self._command(way, experts_gib)
             done = group.run(command, timeout_s=RUN_S, asked=asked, env=environment)
