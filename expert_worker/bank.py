@@ -21,7 +21,7 @@ from expert_worker.sources.source import Source, distinct
 from expert_worker.tending import Tending
 from protocol.errors import ExpertError
 from protocol.holder.refusals import check_ids, check_there, in_words, layer_of, rows_of
-from protocol.messages import F32, I32, I64, U8, RunExperts, Sums
+from protocol.messages import F32, I32, I64, LOOKAHEAD_ROWS, U8, RunExperts, Sums
 from protocol.model import Model
 
 PIECE = 2
@@ -41,6 +41,7 @@ class ExpertBank:
         self._source = source(self.table)
         self._tending = Tending(self._source)
         self.hints = HintBook()
+        self._asked_at = 0.0
         self._source.displacing(self.hints.displaced)
 
     @property
@@ -119,7 +120,9 @@ class ExpertBank:
 
     def warm(self, layer: int, experts: I32, step: int) -> None:
         """These (n,) may be needed soon, for a step: have them brought if that is worth it. From any thread; advice."""
-        if len(experts) and layer in self.table:
+        if not self.hints.trial.on:
+            self.hints.refuse(layer, len(experts))
+        elif len(experts) and layer in self.table:
             missing = self._source.missing(layer, experts)
             wanted = self.hints.want(layer, experts, missing, step, time.monotonic())
             for start in range(0, len(wanted), PIECE):
@@ -185,6 +188,9 @@ class ExpertBank:
             self._source.fetch(work.layer, work.entry_expert)
             return
         now, experts = time.monotonic(), distinct(work.entry_expert)
+        if len(work.row) <= LOOKAHEAD_ROWS:
+            self.hints.trial.message(now - self._asked_at)
+        self._asked_at = now
         far = self._source.fetch(work.layer, experts)
         # Whoever shares memory is one of a team, and the rest of each row is asked of others.
         share = min(1.0, len(work.entry_expert) / (self._chosen * max(1, len(work.row))))

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
+from expert_worker.trial import Trial
 from protocol.messages import I32, U8
 
 HORIZON = 3
@@ -124,6 +125,7 @@ class HintBook:
         self._latest = (-1, -1)
         self._late_s = 0.0
         self._lock = threading.Lock()
+        self.trial = Trial()
 
     @property
     def begun(self) -> bool:
@@ -137,6 +139,11 @@ class HintBook:
                 one.pending.clear()
                 one.step = -1
             self._latest = (-1, -1)
+
+    def refuse(self, layer: int, count: int) -> None:
+        """A hint of so many experts is not followed, since hints do not pay at all now."""
+        with self._lock:
+            self._layer(layer).score.gated += count
 
     def want(self, layer: int, experts: I32, missing: U8, step: int, now: float) -> I32:
         """A hint (n,) came: which of the experts to have read now.
@@ -198,13 +205,14 @@ class HintBook:
 
     def stats(self) -> dict[str, int]:
         """Totals of all layers; `off` is how many get no hints now, `late_us` how long before they were asked for
-        late ones had been named, together."""
+        late ones had been named, together; `following` is 1 while hints are followed at all (`Trial`)."""
         with self._lock:
             total = Score()
             for one in self._layers.values():
                 total.add(one.score)
             off = sum(not one.gate.open for one in self._layers.values())
-            return _plain(total) | {"off": off, "late_us": int(self._late_s * 1e6)}
+            following = {"following": int(self.trial.on)}
+            return _plain(total) | {"off": off, "late_us": int(self._late_s * 1e6)} | following
 
     def by_layer(self) -> dict[int, dict[str, int]]:
         """The same of each layer; `off` is 1 where it gets no hints now."""

@@ -20,7 +20,16 @@ TIER_COUNTS = (
         "load_us",
     ),
     *("copied_experts", "copied_bytes", "locked_bytes", "shed_bytes"),
-    *("hints_hinted", "hints_useful", "hints_late", "hints_wasted", "hints_harmful", "hints_stale", "hints_gated"),
+    *(
+        "hints_hinted",
+        "hints_useful",
+        "hints_late",
+        "hints_wasted",
+        "hints_harmful",
+        "hints_stale",
+        "hints_gated",
+        "hints_following",
+    ),
     *("hints_missed", "hints_closed", "hints_off", "hints_late_us"),
 )
 """What a beat counts under `tiers`: `expert_worker.sources.source.Counters`, and with `hints_` before each name
