@@ -28,7 +28,7 @@ from coordinator.drafts import MAX_DRAFTS
 from coordinator.halves import When
 from coordinator.toml_reader import Read, Reader, later, made_beside, model_beside, one_of, only, shown, text, whole
 from protocol.endpoints import check_endpoint
-from protocol.expert_sources import SOURCES
+from protocol.expert_sources import BUDGETED_SOURCES, SOURCES
 from protocol.gib import MAX_GIB
 
 
@@ -45,6 +45,7 @@ def read_config(path: Path) -> ClusterConfig:
     peers = reader.tables("peers", {**PEER_KEYS, "model_path": model_file}, required=("name",))
     lookahead = reader.table("lookahead", LOOKAHEAD_KEYS)
     _report_shared_names(groups, reader)
+    _report_memory_of_no_use(groups, reader)
     _report_taken_names(peers, groups, reader)
     _report_too_many(groups, peers, reader)
     reader.finish()
@@ -60,6 +61,16 @@ def read_config(path: Path) -> ClusterConfig:
 def _report_memory_of_no_device(coordinator: dict[str, Any], reader: Reader) -> None:
     if "vram_gib" in coordinator and coordinator.get("device", "cpu") == "cpu":
         reader.problem("coordinator", 0, "vram_gib", 'this is memory of a GPU: it needs device = "cuda:0", or another')
+
+
+def _report_memory_of_no_use(groups: list[dict[str, Any]], reader: Reader) -> None:
+    for index, group in enumerate(groups):
+        source = group.get("source", "auto")
+        if group.get("ram_gib") is not None and source not in BUDGETED_SOURCES:
+            reason = (
+                f"of no use with source = {shown(source)}, which takes what it needs; leave it out, or take {BUDGETED}"
+            )
+            reader.problem("workers", index, "ram_gib", reason)
 
 
 def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
@@ -169,5 +180,7 @@ LOOKAHEAD_KEYS: dict[str, Read] = {
     "enabled": _when,
     "predictor": one_of(*PREDICTORS),
 }
+
+BUDGETED = " or ".join(map(shown, BUDGETED_SOURCES))
 
 LATER_SECTIONS = ("placement",)

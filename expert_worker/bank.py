@@ -80,8 +80,8 @@ class ExpertBank:
         of range, gives a number out of range, or lies in a file that has changed; singles and sums are then of no use.
         """
         check_ids(self.layout, layer, entry_expert)
-        self._source.fetch(layer, entry_expert)
         try:
+            self._source.fetch(layer, entry_expert)
             native.run_experts(
                 self._pool,
                 *self.table.matrices(layer),
@@ -105,8 +105,8 @@ class ExpertBank:
         layer, experts = work.layer, work.entry_expert
         if layer not in self.table:
             layer_of(self.layout, layer)  # says why
-        self._fetch(work)
         try:
+            self._fetch(work)
             reply = native.answer_call(Sums, work, self._pool, *self.table.matrices(layer), wait_us)
         except (native.EntryRangeError, native.NonFiniteError) as error:
             self._source.check(layer, experts)  # if it has changed, that is why
@@ -135,6 +135,8 @@ class ExpertBank:
 
         RoomError if the source cannot hold it as it is to.
         """
+        for layer in np.flatnonzero(wanted.any(axis=1)).tolist():
+            layer_of(self.layout, layer)  # says if it has no experts
         self._source.make_room(wanted, rank)
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> Iterator[None]:
@@ -191,6 +193,7 @@ class ExpertBank:
         if len(work.row) <= LOOKAHEAD_ROWS:
             self.hints.trial.message(now - self._asked_at)
         self._asked_at = now
+        self.hints.came(work.layer, work.step)
         far = self._source.fetch(work.layer, experts)
         # Whoever shares memory is one of a team, and the rest of each row is asked of others.
         share = min(1.0, len(work.entry_expert) / (self._chosen * max(1, len(work.row))))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-import numpy as np
-
 from expert_worker.bank import ExpertBank
 from expert_worker.hint_listener import HintListener
 from protocol.geometry import Geometry
@@ -32,7 +30,10 @@ class Hinted:
 
     def follow(self, hint: Warm) -> None:
         """Have brought what is held of it, far away, and worth it. In the listener's thread."""
-        held = np.empty(0, np.uint8) if self._desk is None else self._desk.holdings.any_holds(hint.layer)
+        desk = self._desk
+        if desk is None or hint.session != desk.session:
+            return
+        held = desk.holdings.any_holds(hint.layer)
         if len(held):
             self._bank.warm(hint.layer, hint.experts[held[hint.experts] > 0], hint.step)
 

@@ -164,6 +164,11 @@ class HintBook:
             of.pending.update(dict.fromkeys(fresh, _Hint(step, self._epoch, now)))
             return np.array(fresh, np.int32)
 
+    def came(self, layer: int, step: int) -> None:
+        """A layer's message has come: hints for it are too late from now on."""
+        with self._lock:
+            self._layer(layer).step = step
+
     def is_past(self, layer: int, step: int) -> bool:
         """Whether a hint for this layer of a step comes too late by now."""
         of = self._layers.get(layer)
@@ -180,7 +185,7 @@ class HintBook:
                 self._epoch += 1
                 self._latest = (step, layer)
             of = self._layer(layer)
-            of.step = max(step, of.step)
+            of.step = step
             of.gate.message()
             far = dict(zip(experts.tolist(), missing.tolist(), strict=True))
             due = {expert: hint for expert, hint in of.pending.items() if hint.step <= step or expert in far}

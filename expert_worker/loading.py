@@ -43,6 +43,7 @@ class Loading:
         """That was all."""
         if self._bytes:
             log.info("loaded %s: %s", self._what, self._so_far(time.monotonic()))
+        self._bytes = 0
 
     def _so_far(self, now: float) -> str:
         """Wall time tells what a person waits for; the rate in reads tells whether it is the disk."""

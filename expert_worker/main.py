@@ -16,6 +16,8 @@ if __name__ == "__main__":  # and only then load the rest
     first_of_all(native.die_with_parent)
 
 import argparse
+import logging
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -74,4 +76,9 @@ def _thread_count(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(
+        code
+    )  # threads may be in native code still, from which they must not come back to an interpreter that ends

@@ -32,7 +32,6 @@ class MemoryPlanner:
         self._budget = budget
         self._headroom = headroom
         self._pledge: Pledge | None = None
-        self._before = 0
         self._planned = 0
 
     def plan(self, sizes: tuple[int, ...], wanted: U8, rank: I32 | None, copied_bytes: int) -> CopyPlan:
@@ -50,22 +49,23 @@ class MemoryPlanner:
                 log.warning("experts come from the files: %s", error)
                 return copies(0, available)
 
-        plan = self._planned_as(plan_within, lambda plan: max(0, plan.bytes - copied_bytes))
-        self._before, self._planned = copied_bytes, plan.bytes
+        plan = self._planned_as(plan_within, lambda plan: plan.bytes)  # what is kept of the copies is told by `touched`
+        self._planned = plan.bytes
         return plan
 
-    def slots(self) -> int:
-        """Bytes for slots, of which none is filled yet: they too are promised until they are."""
+    def slots(self, most: int) -> int:
+        """Bytes for slots, `most` at most, of which none is filled yet: they too are promised until they are."""
         budget = "auto" if self._budget is None else self._budget
 
         def plan_within(available: int) -> int:
             limit, why = limited(budget, available, self._headroom)
             if why:
                 log.info("%s", why)
-            return limit // SLOT_SHARE if budget == "auto" else limit
+            return min(most, limit // SLOT_SHARE if budget == "auto" else limit)
 
-        self._before, self._planned = 0, self._planned_as(plan_within, lambda count: count)
-        log.info("slots for experts take %d MiB at most", self._planned >> 20)
+        self._planned = self._planned_as(plan_within, lambda count: count)
+        say = log.info if self._planned else log.warning
+        say("slots for experts take %d MiB at most", self._planned >> 20)
         return self._planned
 
     def touched(self, copied_bytes: int) -> None:
@@ -75,7 +75,7 @@ class MemoryPlanner:
         if copied_bytes >= self._planned:
             self.close()
         else:
-            self._pledge.touched(max(0, copied_bytes - self._before))
+            self._pledge.touched(copied_bytes)
 
     def close(self) -> None:
         """See `Planner`."""

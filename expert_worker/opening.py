@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import native
 from expert_worker.arena_file import sweep
 from expert_worker.bank import ExpertBank
+from expert_worker.copies import bytes_for
 from expert_worker.copy_plan import Budget
 from expert_worker.expert_table import ExpertTable
 from expert_worker.locking import lock
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 @contextmanager
 def open_bank(model: Model, threads: int, asked: Asked) -> Iterator[tuple[ExpertBank, str]]:
     """The bank, and the pages that it computes from (`Hello.pages`). ConfigError for a source that cannot be had."""
+    for left in sweep(FOLDER):
+        log.info("removed %s, which processes that were killed had left", left)
     choice = choose(asked, facts_of(model))
     log.info("experts come from: %s (%s)", choice.source, choice.why)
     with ExpertBank(model, native.Pool(threads), lambda table: _source(table, model, choice)) as bank:
@@ -57,16 +60,21 @@ def _source(table: ExpertTable, model: Model, choice: Choice) -> Source:
     budget: Budget = "auto" if choice.ram is None else choice.ram
     match choice.source:
         case "mapped":
-            return MappedSource(table)
+            return MappedSource(table, room=choice.room)
         case "direct":
             planner = MemoryPlanner(budget, choice.headroom)
-            return DirectSource(table, planner.slots(), planner)
+            return DirectSource(table, planner.slots(_bytes_of_all(table)), planner)
         case "copies":
             return CopiedSource(table, MemoryPlanner(budget, choice.headroom), lock=lock)
         case "arena":
             return CopiedSource(table, MemoryPlanner(None, choice.headroom), name="arena", lock=lock)
         case _:
             return _shared(table, model, choice)
+
+
+def _bytes_of_all(table: ExpertTable) -> int:
+    """That copies of all experts of the model take."""
+    return sum(bytes_for(table.sizes(layer)) for layer, _ in table.layout.with_experts()) * table.layout.experts
 
 
 def _shared(table: ExpertTable, model: Model, choice: Choice) -> Source:
@@ -81,8 +89,6 @@ def _shared(table: ExpertTable, model: Model, choice: Choice) -> Source:
 
 
 def _join_arena(table: ExpertTable, model: Model, headroom: int) -> SharedSource:
-    for left in sweep(FOLDER):
-        log.info("removed %s, which processes that were killed had left", left)
     layout = arena_layout(table, model.fingerprint)
     with planning(deadline_s=LEDGER_S) as ledger:  # so that one alone finds that there is none, and promises its bytes
         arena = SharedArena.open(layout, room=lambda: max(0, ledger.available - headroom))

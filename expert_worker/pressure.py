@@ -127,8 +127,11 @@ def _by_room(previous: State, reading: Reading, room: int | None, short: int, lo
 
 
 def _may_be_to_blame(previous: State, reading: Reading, room: int | None) -> bool:
-    """Whether copies can be why processes wait: with much room, it is files larger than memory that are being read."""
-    return (room is None or room < 4 * reading.reserve) and _since_shed(previous, reading) >= BETWEEN_STALL_SHEDS_S
+    """Whether copies can be why processes wait: with much room, it is files larger than memory that are being read.
+
+    Who plans copies leaves two reserves free (`sources/choice.py`), so that reading the rest from files takes no copy.
+    """
+    return (room is None or 2 * room < 3 * reading.reserve) and _since_shed(previous, reading) >= BETWEEN_STALL_SHEDS_S
 
 
 def _room_soon(previous: State, reading: Reading, copied_bytes: int) -> int | None:

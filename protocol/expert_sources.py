@@ -4,6 +4,8 @@ from __future__ import annotations
 
 SOURCES = ("auto", "mapped", "copies", "arena", "shared", "direct")
 """In a cluster file and on the command line."""
+BUDGETED_SOURCES = ("auto", "copies", "direct")
+"""Those that can be told how much memory to take; an arena has all or nothing, and pages are the kernel's."""
 
 BEAT_SOURCES = (*SOURCES[1:], "vram", "none")
 """What a beat may say: also of a peer, and of a lookahead process."""

@@ -26,7 +26,9 @@ from protocol.expert_sources import SOURCES
     help="Where experts' bytes come from: the mapped file, copies of what fits, an arena of all, one shared by all "
     "workers of this machine, or direct reads.",
 )
-@click.option("--ram-gib", type=Gib(), default="auto", show_default=True, help="GiB for copies; auto: what fits.")
+@click.option(
+    "--ram-gib", type=Gib(), default="auto", show_default=True, help="GiB for copies or slots; auto: what fits."
+)
 @click.option("--headroom-gib", type=Gib(), default="auto", show_default=True, help="GiB left to everything else.")
 @ORPHAN_S
 def command(threads: int | None, source: str, ram_gib: str, headroom_gib: str, **common: Any) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from protocol.errors import ConfigError
+from protocol.expert_sources import BUDGETED_SOURCES
+
 GIB = 1 << 30
 HEADROOM = 4 * GIB
 """Left to everything else on a machine, at most."""
@@ -44,18 +47,28 @@ class Choice:
     ram: int | None
     """As in `Asked`."""
     headroom: int
+    room: int | None
+    """Bytes of pages that may be asked for ahead; None where that is not known."""
     why: str
     """For people."""
 
 
 def choose(asked: Asked, facts: Facts) -> Choice:
-    """The source to open."""
+    """The source to open. ConfigError for memory that it would not use."""
+    if asked.ram is not None and asked.source not in BUDGETED_SOURCES:
+        raise ConfigError(
+            f"memory of {asked.ram / GIB:.4g} GiB is of no use to the source {asked.source}, expected none; it is for "
+            f"{', '.join(BUDGETED_SOURCES)}"
+        )
     headroom = _headroom(asked, facts)
+    room = None if facts.available is None else max(0, facts.available - headroom)
     if asked.source != "auto":
-        return Choice(source=asked.source, ram=asked.ram, headroom=headroom, why="as it was told")
+        return Choice(source=asked.source, ram=asked.ram, headroom=headroom, room=room, why="as it was told")
     if asked.ram is not None:
-        return Choice(source="copies", ram=asked.ram, headroom=headroom, why="it was given memory for copies")
-    return Choice(source="mapped", ram=None, headroom=headroom, why=_why_mapped(facts, headroom))
+        return Choice(
+            source="copies", ram=asked.ram, headroom=headroom, room=room, why="it was given memory for copies"
+        )
+    return Choice(source="mapped", ram=None, headroom=headroom, room=room, why=_why_mapped(facts, headroom))
 
 
 def _headroom(asked: Asked, facts: Facts) -> int:

@@ -40,7 +40,8 @@ class CopiedSource:
         self.counters = Counters()
         self._table = table
         self._planner = planner
-        self._rest = MappedSource(table, self.counters)
+        self._rest = MappedSource(table, self.counters, room=0)
+        self._from_files = False  # whether something of the message in hand is mapped
         self._copies = Copies(table)
         self._reader = FileReader(table)
         self._lock = lock
@@ -65,11 +66,10 @@ class CopiedSource:
         sizes = tuple(bytes_for(self._table.sizes(n)) if n in self._table else 0 for n in range(self._layers))
         plan = self._planner.plan(sizes, wanted, rank, self._copies.bytes)
         log.info("%s", plan.note)
-        self._loading.end()
-        self._loading = Loading("copies", plan.bytes, self.counters)
         self._planned, self._rank = plan.copied, rank
         self._given_up = []
         self._give_up_unplanned()
+        self._loading = Loading("copies", max(0, plan.bytes - self._copies.bytes), self.counters)
         self._count()
 
     def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
@@ -109,6 +109,7 @@ class CopiedSource:
         self._table.lease(layer, wanted.tolist())
         copied = self._table.placed[layer, wanted].astype(np.bool_)
         hits = int(np.count_nonzero(copied))
+        self._from_files = hits < len(wanted)
         self.counters.copy_hits += hits
         if hits == len(wanted) or (rest := self._rest.fetch(layer, wanted[~copied])) is None:
             return None
@@ -122,7 +123,7 @@ class CopiedSource:
 
     def check(self, layer: int, experts: I32) -> None:
         """See `Source`; copies were checked when they were made."""
-        if not self._table.placed[layer, experts].all():
+        if self._from_files:
             self._table.check(layer, experts)
 
     def missing(self, layer: int, experts: I32) -> U8:
@@ -155,11 +156,11 @@ class CopiedSource:
 
     def grow(self, count: int) -> None:
         """Copy the hottest again of what was given up, a piece at a time."""
-        left = min(count, PIECE_BYTES)
+        taken = 0
         while self._given_up:
             layer, expert = self._given_up[-1]
-            left -= bytes_for(self._table.sizes(layer))
-            if left < 0:
+            taken += (size := bytes_for(self._table.sizes(layer)))
+            if taken > count or PIECE_BYTES < taken != size:  # one at least, however large
                 return
             self._given_up.pop()
             self._planned[layer, expert] = True
@@ -196,12 +197,15 @@ class CopiedSource:
         except MemoryError as error:
             log.warning("no more experts are copied, the rest stays on the files: %s", error)
             self._planned &= self._table.placed.astype(np.bool_)
+            self._planner.close()
             return False
         outcome = self._copies.read(self._reader, layer, experts, memory)
         if len(outcome.failed):
             log.warning("layer %d: %d experts could not be copied and stay on the files", layer, len(outcome.failed))
         self._lock_in(layer, experts, memory)
         self._loading.add(outcome)
+        if not (self._planned & (self._table.placed == 0)).any():
+            self._loading.end()
         self._count()
         return True
 

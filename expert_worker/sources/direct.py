@@ -34,12 +34,14 @@ class DirectSource:
         self._budget = budget
         self._account = account
         self._copies = Copies(table)
-        self._rest = MappedSource(table, self.counters)
-        self._readers = FileReader(table), FileReader(table)  # of `fetch`, and of `warm`
         self._demand = Demand()
+        self._rest = MappedSource(table, self.counters, demand=self._demand)
+        self._readers = FileReader(table), FileReader(table)  # of `fetch`, and of `warm`
         self._settled = threading.Condition()
         self._used: dict[Key, None] = {}  # least recently used first
         self._reading: set[Key] = set()
+        self._hinted: set[Key] = set()  # filled for a hint, and not asked for yet
+        self._from_files = False  # whether something of the message in hand is mapped
         self._displaced: Displaced = lambda layer, expert, by_layer: None
         self._given_up = 0  # of the budget
         self._bytes = 0  # of all slots, those being filled among them
@@ -71,6 +73,7 @@ class DirectSource:
             absent = [expert for expert in wanted if (layer, expert) not in self._copies and expert not in coming]
             claimed = self._claim(layer, absent)
         missing = np.isin(each, absent + coming).astype(np.uint8)
+        self.counters.copy_hits += len(wanted) - len(absent) - len(coming)
         if claimed or coming:
             with self._demand:
                 if claimed:
@@ -78,7 +81,7 @@ class DirectSource:
                 self._await({(layer, expert) for expert in coming})
             self.counters.file_reads += len(claimed)
             self.counters.file_read_us += int((time.perf_counter() - began) * 1e6)
-        self._note_use(layer, wanted, len(claimed))
+        self._note_use(layer, wanted, claimed)
         return missing
 
     def release(self) -> None:
@@ -87,11 +90,13 @@ class DirectSource:
 
     def check(self, layer: int, experts: I32) -> None:
         """See `Source`; slots were checked when they were filled."""
-        if not self._table.placed[layer, experts].all():
+        if self._from_files:
             self._table.check(layer, experts)
 
     def missing(self, layer: int, experts: I32) -> U8:
-        """Those that have no slot, not even one that is being filled."""
+        """Those that have no slot, not even one that is being filled; none if hints get no slots."""
+        if not self._for_hints(layer):
+            return np.zeros(len(experts), np.uint8)
         found = [(layer, e) not in self._copies and (layer, e) not in self._reading for e in experts.tolist()]
         return np.array(found, np.uint8)
 
@@ -105,8 +110,8 @@ class DirectSource:
             return
         with self._settled:
             absent = [e for e in experts.tolist() if (layer, e) not in self._copies and (layer, e) not in self._reading]
-            most = self._budget // WARM_SHARE // max(1, bytes_for(self._table.sizes(layer)))
-            claimed = self._claim(layer, absent[:most], self._displaced)
+            claimed = self._claim(layer, absent[: self._for_hints(layer) - len(self._hinted)], self._displaced)
+            self._hinted.update((layer, expert) for expert in claimed)
         if claimed:
             self._fill(1, layer, claimed)
 
@@ -119,7 +124,9 @@ class DirectSource:
                     break
                 memory = self._give_up(key)
                 gone += 0 if memory is None else memory.nbytes
-            self._budget, self._given_up = max(0, self._budget - count), self._given_up + min(count, self._budget)
+            kept = max(0, min(self._budget, self._bytes + gone) - count)  # of what is in use, or it would be again
+            self._budget, self._given_up = kept, self._given_up + self._budget - kept
+            self._count()
         self.counters.shed_bytes += gone
         return gone
 
@@ -157,15 +164,14 @@ class DirectSource:
             victim = self._give_up(key)
             if victim is not None and told is not None:
                 told(*key, layer)
-            if victim is not None and victim.nbytes == size:
+            if victim is not None and victim.nbytes == size and self._bytes + size <= self._budget:
                 self._bytes += size
                 return victim
         if self._bytes + size > self._budget:
             return None
         try:
             memory = allocate(size)
-        except MemoryError:  # others have taken it: so many slots there are
-            self._budget = self._bytes
+        except MemoryError:  # others have taken it
             return None
         self._bytes += size
         return memory
@@ -175,6 +181,7 @@ class DirectSource:
         if copy is None:
             return None
         del self._used[key]
+        self._hinted.discard(key)
         self._bytes -= copy.memory.nbytes
         return copy.memory
 
@@ -192,23 +199,33 @@ class DirectSource:
                         self._used[layer, expert] = None
                     else:
                         self._bytes -= memory.nbytes
+                        self._hinted.discard((layer, expert))
                 self._settled.notify_all()
 
     def _await(self, keys: set[Key]) -> None:
         with self._settled:
             self._settled.wait_for(lambda: not keys & self._reading, WAIT_S)
 
-    def _note_use(self, layer: int, wanted: list[int], read: int) -> None:
+    def _for_hints(self, layer: int) -> int:
+        """How many slots hints may have that nobody has asked for yet."""
+        return self._budget // WARM_SHARE // bytes_for(self._table.sizes(layer))
+
+    def _note_use(self, layer: int, wanted: list[int], claimed: dict[int, U8]) -> None:
+        """The message has its slots; what found none is brought to the mapping."""
         with self._settled:
             there = [expert for expert in wanted if (layer, expert) in self._copies]
             for expert in there:
                 self._used.pop((layer, expert), None)
                 self._used[layer, expert] = None
-        self.counters.copy_hits += len(there) - read
+                self._hinted.discard((layer, expert))
+            self._count()
+        left = sorted(set(wanted) - set(there))
+        self._from_files = bool(left)
+        if left:
+            self.counters.fallbacks += len([expert for expert in left if expert not in claimed])
+            self._rest.bring(layer, np.array(left, np.int32))
+
+    def _count(self) -> None:
         self.counters.copied_experts, self.counters.copied_bytes = len(self._used), self._bytes
         if self._account is not None:
             self._account.touched(self._bytes)
-        if len(there) < len(wanted):
-            left = sorted(set(wanted) - set(there))
-            self.counters.fallbacks += len(left)
-            self._rest.bring(layer, np.array(left, np.int32))

@@ -31,10 +31,23 @@ class MappedSource:
 
     name = "mapped"
 
-    def __init__(self, table: ExpertTable, counters: Counters | None = None) -> None:
+    def __init__(
+        self,
+        table: ExpertTable,
+        counters: Counters | None = None,
+        *,
+        demand: Demand | None = None,
+        room: int | None = None,
+    ) -> None:
+        """`counters` and `demand` of whoever has this source for what it lacks.
+
+        `room`: bytes of experts that are asked for when they are assigned, None for any number: more than memory has
+        would displace each other.
+        """
         self.counters = counters or Counters()
+        self._room = room
         self._table = table
-        self._demand = Demand()
+        self._demand = demand or Demand()
         self._alert = ALERT_CALLS
         self._faults = _major_faults()
 
@@ -42,9 +55,13 @@ class MappedSource:
         """Nothing: the kernel makes room for pages."""
 
     def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
-        """Ask for what is not in memory of these."""
+        """Ask for what is not in memory of these, as far as there is room."""
         for start in range(0, len(experts), PIECE):
             ranges, missing = self._absent(layer, experts[start : start + PIECE])
+            if self._room is not None:
+                self._room -= int(ranges.length.sum())
+                if self._room < 0:
+                    return
             lost = ranges.some(missing)
             if len(lost.length):
                 native.will_need(lost.address, lost.length)

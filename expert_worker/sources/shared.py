@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import suppress
 
 import numpy as np
 
@@ -37,7 +38,10 @@ def arena_layout(table: ExpertTable, fingerprint: str) -> ArenaLayout:
 
 
 class SharedSource:
-    """The arena, once it is complete; the files' mapping until then, and if it is given up."""
+    """The arena, once it is complete; the files' mapping until then, and if it is given up.
+
+    Whoever opened it first loads it, whether anything is assigned yet or not: others may be waiting for it.
+    """
 
     name = "shared"
 
@@ -49,20 +53,18 @@ class SharedSource:
         self.counters = Counters()
         self._table = table
         self._arena: SharedArena | None = arena
-        self._rest = MappedSource(table, self.counters)
+        self._rest = MappedSource(table, self.counters, room=0)
+        self._from_files = False  # whether something of the message in hand is mapped
         self._layers = [layer for layer, _ in table.layout.with_experts()]
+        self._completing = self._complete(arena)
 
     def make_room(self, wanted: U8, rank: I32 | None) -> None:
         """Nothing: the arena has all."""
 
-    def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
+    def prepare(self, layer: int, experts: Experts) -> Generator[None, None, None]:
         """Load the arena, or wait for whoever does, if it is not complete."""
-        if self._arena is not None and not self.counters.copied_experts:
-            try:
-                yield from self._complete(self._arena)
-            except ArenaError as error:
-                log.warning("experts come from the files, for the arena is of no use: %s", error)
-                self._give_up()
+        for _ in self._completing:  # which goes on by itself if this is not taken to its end
+            yield
         if self._arena is None:
             yield from self._rest.prepare(layer, experts)
 
@@ -73,18 +75,24 @@ class SharedSource:
         """Nothing: see `exchange`."""
 
     def settle(self) -> None:
-        """Nothing is left of that."""
+        """Go on with loading, or waiting; and with what was leased when the arena was given up."""
+        next(self._completing, None)
+        if self._arena is None:
+            self._displace_all()
 
     def fetch(self, layer: int, experts: I32) -> U8 | None:
-        """Nothing has to be brought, unless the arena was given up."""
+        """Nothing has to be brought, unless the arena was given up, or is not complete."""
         wanted = distinct(experts)
         self._table.lease(layer, wanted.tolist())
         copied = self._table.placed[layer, wanted].astype(np.bool_)
         hits = int(np.count_nonzero(copied))
+        self._from_files = hits < len(wanted)
         self.counters.copy_hits += hits
-        if hits < len(wanted):  # it was given up, or is not complete
-            self._rest.fetch(layer, wanted[~copied])
-        return None
+        if not self._from_files or (rest := self._rest.fetch(layer, wanted[~copied])) is None:
+            return None
+        far = np.zeros(len(wanted), np.uint8)
+        far[~copied] = rest
+        return far
 
     def release(self) -> None:
         """The kernels have done."""
@@ -92,11 +100,12 @@ class SharedSource:
 
     def check(self, layer: int, experts: I32) -> None:
         """See `Source`."""
-        placed = self._table.placed[layer, experts]
-        if not placed.all():
+        if self._from_files:
             self._table.check(layer, experts)
-        if placed.any() and self._arena is not None and (problem := self._arena.problem()):
-            raise ChangedExpertError(layer, int(experts[0]), problem)
+        arena = self._arena
+        with suppress(ValueError):  # it is being left, and what was read of it was right
+            if arena is not None and self.counters.copied_experts and (problem := arena.problem()):
+                raise ChangedExpertError(layer, int(experts[0]), problem)
 
     def missing(self, layer: int, experts: I32) -> U8:
         """None, unless the arena was given up."""
@@ -124,23 +133,27 @@ class SharedSource:
 
     def close(self) -> None:
         """Leave the arena."""
+        self._completing.close()
         self._give_up()
 
-    def _complete(self, arena: SharedArena) -> Iterator[None]:
-        while arena.phase is Phase.WAITING:
-            if not arena.reserving:
-                arena.wait(WAIT_S)
-            arena.poll()
-            yield
-        self._reserved()
-        if arena.phase is Phase.OWNER:
-            yield from self._load(arena)
-            arena.finish()
-        for number, layer in enumerate(self._layers):
-            self._place(layer, [arena.data(3 * number + role) for role in range(3)])
-            yield
+    def _complete(self, arena: SharedArena) -> Generator[None, None, None]:
+        try:
+            while arena.phase is Phase.WAITING:
+                if not arena.reserving:
+                    arena.wait(WAIT_S)
+                arena.poll()
+                yield
+            self._reserved()
+            if arena.phase is Phase.OWNER:
+                yield from self._load(arena)
+                arena.finish()
+            for number, layer in enumerate(self._layers):  # at once: nobody finds it half placed
+                self._place(layer, [arena.data(3 * number + role) for role in range(3)])
+        except (ArenaError, ExpertError) as error:
+            log.warning("experts come from the files, for the arena is of no use: %s", error)
+            self._give_up()
 
-    def _load(self, arena: SharedArena) -> Iterator[None]:
+    def _load(self, arena: SharedArena) -> Generator[None, None, None]:
         """Read every unit that is missing."""
         loading = Loading("the arena", arena.layout.bytes, self.counters)
         reader = FileReader(self._table, own_pages=False)
@@ -159,7 +172,6 @@ class SharedSource:
                 arena.mark(number)
         except ExpertError as error:
             arena.fail(str(error))
-            self._arena = None
             raise
         finally:
             reader.close()
@@ -174,13 +186,15 @@ class SharedSource:
         self.counters.copied_bytes += sum(role.nbytes for role in roles)
 
     def _give_up(self) -> None:
-        """From now on experts come from the files; what is leased stays mapped until it is placed anew."""
+        """From now on experts come from the files; what is leased goes when it is not any more."""
         self._reserved()
         if self._arena is None:
             return
-        for layer in self._layers:
-            for expert in np.flatnonzero(self._table.placed[layer]).tolist():
-                self._table.displace(layer, expert)
-        self.counters.copied_experts = self.counters.copied_bytes = 0
         arena, self._arena = self._arena, None
+        self._displace_all()
+        self.counters.copied_experts = self.counters.copied_bytes = 0
         arena.close()
+
+    def _displace_all(self) -> None:
+        for layer, expert in np.argwhere(self._table.placed).tolist():
+            self._table.displace(layer, expert)

@@ -114,7 +114,7 @@ def test_sixty_percent_of_the_experts_are_memory_enough(source: str, big: Big, t
         report = cluster.wait_for(lambda report: min(tiers(report, "file_reads")) > 0)
         assert group.peak() >= FULL * limit
         copied = tiers(report, "copied_bytes")
-        assert (min(copied) > 0) == (source != "mapped")
+        assert (max(copied) > 0) == (source != "mapped")  # who plans first may leave nothing
         assert sum(copied) < limit
 
 
@@ -125,7 +125,7 @@ def test_a_shared_arena_that_does_not_fit_is_replaced_by_copies(big: Big, tmp_pa
         for worker in cluster.workers:
             assert "copies of this process's own instead of a shared arena: /dev/shm/" in worker.log.read_text()
         check_answers(big, cluster)
-        report = cluster.wait_for(lambda report: min(tiers(report, "copied_bytes")) > 0)
+        report = cluster.wait_for(lambda report: max(tiers(report, "copied_bytes")) > 0)
         assert [row["source"] for row in report["workers"]] == ["copies", "copies"]
         assert group.peak() >= FULL * limit
 

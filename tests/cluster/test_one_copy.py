@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 from footprint import memory_of
 from message_examples import run_experts
@@ -14,7 +15,7 @@ from open_bank import activations
 from worker_process import ScriptedCoordinator, WorkerProcess, holders_of
 
 import native
-from protocol.messages import Stop, Sums
+from protocol.messages import NO_RANK, Assign, AssignReady, Stop, Sums
 from protocol.model import Model
 from protocol.stock import Stock
 
@@ -57,8 +58,11 @@ def test_the_summed_pss_of_three_workers(source: str, copies: int, model: Path, 
             crew.append((coordinator, start("--source", source)))
         hellos = [coordinator.welcome(worker) for coordinator, worker in crew]
         before = [memory_of(worker.process.pid).proportional for _, worker in crew]
-        for (coordinator, worker), hello in zip(crew, hellos, strict=True):
-            coordinator.assign_all(worker, hello)
+        for (coordinator, _), hello in zip(crew, hellos, strict=True):
+            all_of_them = np.ones((hello.geometry["layers"], hello.geometry["experts"]), np.uint8)
+            coordinator.say(Assign(placement=1, in_force=0, held=all_of_them, rank=NO_RANK))
+        for coordinator, worker in crew:  # only now: who opened a shared arena first loads it for all
+            coordinator.hear(coordinator.control, AssignReady, worker)
         for coordinator, worker in crew:
             touch_everything(coordinator, worker)
         after = [memory_of(worker.process.pid) for _, worker in crew]

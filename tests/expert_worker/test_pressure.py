@@ -92,10 +92,10 @@ def test_a_reason_says_what_was_found() -> None:
 @pytest.mark.parametrize(
     ("room", "some", "full", "expected"),
     [
-        (900, 0.29, 0.09, [0, 0, 0, 0]),
-        (900, 0.4, 0.0, [0, 0, 256, 0]),
-        (900, 0.1, 0.2, [0, 0, 256, 0]),
-        (1024, 0.9, 0.9, [0, 0, 0, 0]),  # four times the reserve: they wait for files
+        (380, 0.29, 0.09, [0, 0, 0, 0]),
+        (380, 0.4, 0.0, [0, 0, 256, 0]),
+        (380, 0.1, 0.2, [0, 0, 256, 0]),
+        (384, 0.9, 0.9, [0, 0, 0, 0]),  # once and a half the reserve: they wait for files
         (None, 0.4, 0.0, [0, 0, 256, 0]),
     ],
 )
@@ -105,21 +105,21 @@ def test_waiting_for_memory(room: int | None, some: float, full: float, expected
 
 
 def test_waiting_sheds_every_few_seconds_only() -> None:
-    readings = [reading(second, 900, some=second) for second in range(15)]
+    readings = [reading(second, 380, some=second) for second in range(15)]
     assert [second for second, shed in enumerate(sheds(readings)) if shed] == [2, 7, 12]
 
 
 @pytest.mark.parametrize(
     "second",
     [
-        Reading(at_s=1, limit=LIMIT, room=900 * MIB),
-        Reading(at_s=1, limit=LIMIT, room=900 * MIB, some_us=0, full_us=0),
-        Reading(at_s=0, limit=LIMIT, room=900 * MIB, some_us=10**9, full_us=10**9),
+        Reading(at_s=1, limit=LIMIT, room=380 * MIB),
+        Reading(at_s=1, limit=LIMIT, room=380 * MIB, some_us=0, full_us=0),
+        Reading(at_s=0, limit=LIMIT, room=380 * MIB, some_us=10**9, full_us=10**9),
     ],
     ids=["missing", "gone back", "of the same moment"],
 )
 def test_counters_that_say_nothing(second: Reading) -> None:
-    first = Reading(at_s=0, limit=LIMIT, room=900 * MIB, some_us=5 * 10**6, full_us=5 * 10**6)
+    first = Reading(at_s=0, limit=LIMIT, room=380 * MIB, some_us=5 * 10**6, full_us=5 * 10**6)
     assert sheds([first, second, second]) == [0, 0, 0]
 
 
