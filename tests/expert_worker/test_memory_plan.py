@@ -36,23 +36,23 @@ def copied(planner: MemoryPlanner, experts: int, size: int = ONE) -> int:
 
 def test_slots_take_half_of_what_others_have_not_planned() -> None:
     first, second = MemoryPlanner("auto", GIB), MemoryPlanner("auto", GIB)
-    taken = first.slots()
+    taken = first.slots(64 * GIB)
     assert taken == (7 * GIB - GIB // 4) // 2
     left = 7 * GIB - taken
-    assert second.slots() == (left - left // 16) // 2
+    assert second.slots(64 * GIB) == (left - left // 16) // 2
     first.touched(taken)  # and shows in readings from now on
-    assert MemoryPlanner("auto", GIB).slots() > GIB
+    assert MemoryPlanner("auto", GIB).slots(64 * GIB) > GIB
 
 
 @pytest.mark.parametrize(("budget", "slots"), [(0, 0), (GIB, GIB), (7 * GIB, 7 * GIB), (9 * GIB, 7 * GIB - GIB // 4)])
 def test_slots_of_a_given_size_are_lowered_to_what_fits(budget: int, slots: int) -> None:
-    assert MemoryPlanner(budget, GIB).slots() == slots
+    assert MemoryPlanner(budget, GIB).slots(64 * GIB) == slots
 
 
 def test_copies_and_slots_are_promised_in_one_account() -> None:
     copies, slots = MemoryPlanner(None, GIB), MemoryPlanner(6 * GIB, GIB)
     assert copied(copies, 3 * 1024) == 3 * GIB
-    assert slots.slots() == 4 * GIB - GIB // 4
+    assert slots.slots(64 * GIB) == 4 * GIB - GIB // 4
     with pytest.raises(RoomError):
         copied(MemoryPlanner(None, GIB), 1024)
     slots.close()
@@ -70,3 +70,8 @@ def test_if_not_one_expert_fits_what_fits_is_nothing_and_all_is_an_error(
         return
     assert copied(planner, 4, 8 * GIB) == 0
     assert "experts come from the files: not one expert can be copied: the smallest takes 8.00 GiB" in caplog.text
+
+
+def test_slots_for_more_than_there_is_are_not_promised() -> None:
+    assert MemoryPlanner("auto", GIB).slots(GIB) == GIB
+    assert MemoryPlanner("auto", GIB).slots(64 * GIB) == (6 * GIB - GIB // 4) // 2
