@@ -84,6 +84,7 @@ class MappedSource:
         if faults != self._faults:
             self._alert, self._faults = ALERT_CALLS, faults
         elif self._alert == 0:
+            self.counters.cache_hits += len(distinct(experts))  # no page was waited for lately
             return None
         self._alert -= 1
         return self.bring(layer, distinct(experts))
