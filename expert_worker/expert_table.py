@@ -58,7 +58,6 @@ class ExpertTable:
     def __init__(self, model: Model) -> None:
         """`model` stays open for as long as the table is used."""
         self.layout = model.layout
-        self.there = model.there
         self._data = {file.path.name: file.file.data for file in model.files.files}
         self.files = {file.path.name: file.file for file in model.files.files}
         self._watched = WatchedFiles(self.files.values())
@@ -108,7 +107,8 @@ class ExpertTable:
     def displace(self, layer: int, expert: int) -> bool:
         """Read it from the file again; False, and nothing is done, while it is leased."""
         with self._lock:
-            if self.is_leased(layer, expert):
+            leased_layer, leased = self._leased
+            if layer == leased_layer and expert in leased:
                 return False
             for weights in self._matrices[layer]:
                 weights.unplace(expert)
@@ -123,11 +123,6 @@ class ExpertTable:
     def release(self) -> None:
         """The compute loop has done with what it leased."""
         self._leased = (-1, frozenset())
-
-    def is_leased(self, layer: int, expert: int) -> bool:
-        """Whether the compute loop has it at this moment."""
-        leased_layer, experts = self._leased
-        return layer == leased_layer and expert in experts
 
     def check(self, layer: int, experts: NDArray[np.integer[Any]]) -> None:
         """ChangedExpertError, which names the first of these, if a file that has this layer is not what it was.

@@ -15,8 +15,8 @@ from expert_worker.expert_table import ExpertTable
 from expert_worker.file_reader import FileReader
 from expert_worker.loading import PIECE_BYTES, Loading
 from expert_worker.locking import LockResult
-from expert_worker.sources.mapped import MappedSource
-from expert_worker.sources.source import Account, Counters, Displaced, Experts, distinct
+from expert_worker.sources.placed import PlacedSource
+from expert_worker.sources.source import Account, Experts
 from protocol.messages import I32, U8
 
 log = logging.getLogger(__name__)
@@ -31,17 +31,14 @@ class Planner(Account, Protocol):
         """Of these (layers, experts), each taking `sizes` by layer. RoomError if all must be copied and cannot be."""
 
 
-class CopiedSource:
+class CopiedSource(PlacedSource):
     """Copies of what was planned; the rest comes from the files' mapping."""
 
     def __init__(self, table: ExpertTable, planner: Planner, *, name: str = "copies", lock: Lock | None = None) -> None:
         """`lock` keeps memory from being taken for anything else, as far as the system lets us."""
+        super().__init__(table)
         self.name = name
-        self.counters = Counters()
-        self._table = table
         self._planner = planner
-        self._rest = MappedSource(table, self.counters, room=0)
-        self._from_files = False  # whether something of the message in hand is mapped
         self._copies = Copies(table)
         self._reader = FileReader(table)
         self._lock = lock
@@ -55,11 +52,6 @@ class CopiedSource:
         self._given_up: list[Key] = []
         """The coldest first."""
         self._loading = Loading("copies", 0, self.counters)
-
-    @property
-    def copies(self) -> Copies:
-        """What is copied now."""
-        return self._copies
 
     def make_room(self, wanted: U8, rank: I32 | None) -> None:
         """Plan the copies, and give up those that are not planned any more."""
@@ -102,42 +94,6 @@ class CopiedSource:
         if self._left_over:
             self._give_up_unplanned()
             self._count()
-
-    def fetch(self, layer: int, experts: I32) -> U8 | None:
-        """Have what is not copied brought in, all of it at once."""
-        wanted = distinct(experts)
-        self._table.lease(layer, wanted.tolist())
-        copied = self._table.placed[layer, wanted].astype(np.bool_)
-        hits = int(np.count_nonzero(copied))
-        self._from_files = hits < len(wanted)
-        self.counters.copy_hits += hits
-        if hits == len(wanted) or (rest := self._rest.fetch(layer, wanted[~copied])) is None:
-            return None
-        far = np.zeros(len(wanted), np.uint8)
-        far[~copied] = rest
-        return far
-
-    def release(self) -> None:
-        """The kernels have done."""
-        self._table.release()
-
-    def check(self, layer: int, experts: I32) -> None:
-        """See `Source`; copies were checked when they were made."""
-        if self._from_files:
-            self._table.check(layer, experts)
-
-    def missing(self, layer: int, experts: I32) -> U8:
-        """Of what is not copied, those of whose pages some are not in memory."""
-        found, far = np.zeros(len(experts), np.uint8), self._table.placed[layer, experts] == 0
-        found[far] = self._rest.missing(layer, experts[far])
-        return found
-
-    def displacing(self, told: Displaced) -> None:
-        """Hints displace no copy."""
-
-    def warm(self, layer: int, experts: Experts) -> None:
-        """Have the pages of what is not copied read."""
-        self._rest.warm(layer, experts[self._table.placed[layer, experts] == 0])
 
     def shed(self, count: int) -> int:
         """Give up the coldest copies, which come from the files from then on."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -12,8 +11,8 @@ from expert_worker.copies import Copies, Key, allocate, bytes_for
 from expert_worker.expert_table import ExpertTable
 from expert_worker.file_reader import FileReader, Outcome
 from expert_worker.sources.demand import Demand
-from expert_worker.sources.mapped import MappedSource
-from expert_worker.sources.source import WARM_WAIT_S, Account, Counters, Displaced, Experts, distinct
+from expert_worker.sources.placed import PlacedSource
+from expert_worker.sources.source import WARM_WAIT_S, Account, Displaced, Experts, distinct
 from protocol.messages import I32, U8
 
 WAIT_S = 60.0
@@ -22,45 +21,26 @@ WARM_SHARE = 4
 """A hint may take every fourth slot at most, so that hints alone never displace all that was used."""
 
 
-class DirectSource:
+class DirectSource(PlacedSource):
     """Slots for as many experts as a budget allows. What finds no slot comes from the files' mapping."""
 
     name = "direct"
 
     def __init__(self, table: ExpertTable, budget: int, account: Account | None = None) -> None:
         """`budget`: bytes of all slots; the `account` hears how many of them are filled."""
-        self.counters = Counters()
-        self._table = table
+        self._demand = Demand()
+        super().__init__(table, self._demand)
         self._budget = budget
         self._account = account
         self._copies = Copies(table)
-        self._demand = Demand()
-        self._rest = MappedSource(table, self.counters, demand=self._demand)
         self._readers = FileReader(table), FileReader(table)  # of `fetch`, and of `warm`
         self._settled = threading.Condition()
         self._used: dict[Key, None] = {}  # least recently used first
         self._reading: set[Key] = set()
         self._hinted: set[Key] = set()  # filled for a hint, and not asked for yet
-        self._from_files = False  # whether something of the message in hand is mapped
         self._displaced: Displaced = lambda layer, expert, by_layer: None
         self._given_up = 0  # of the budget
         self._bytes = 0  # of all slots, those being filled among them
-
-    def make_room(self, wanted: U8, rank: I32 | None) -> None:
-        """Nothing: slots are filled when experts are asked for."""
-
-    def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
-        """Nothing: see `make_room`."""
-        return iter(())
-
-    def exchange(self, layer: int, leaves: int, comes: int) -> None:
-        """Nothing: slots are not assigned."""
-
-    def discard(self, layer: int, expert: int) -> None:
-        """Nothing: see `exchange`."""
-
-    def settle(self) -> None:
-        """Nothing is left of that."""
 
     def fetch(self, layer: int, experts: I32) -> U8 | None:
         """Read what no slot has, all of it at once."""
@@ -83,15 +63,6 @@ class DirectSource:
             self.counters.file_read_us += int((time.perf_counter() - began) * 1e6)
         self._note_use(layer, wanted, claimed)
         return missing
-
-    def release(self) -> None:
-        """The kernels have done."""
-        self._table.release()
-
-    def check(self, layer: int, experts: I32) -> None:
-        """See `Source`; slots were checked when they were filled."""
-        if self._from_files:
-            self._table.check(layer, experts)
 
     def missing(self, layer: int, experts: I32) -> U8:
         """Those that have no slot, not even one that is being filled; none if hints get no slots."""

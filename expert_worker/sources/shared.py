@@ -11,10 +11,10 @@ import numpy as np
 from expert_worker.arena_layout import ArenaLayout
 from expert_worker.expert_table import ExpertTable
 from expert_worker.file_reader import FileReader
-from expert_worker.loading import PIECE_BYTES, Loading
+from expert_worker.loading import GIB, PIECE_BYTES, Loading
 from expert_worker.shared_arena import Phase, SharedArena
-from expert_worker.sources.mapped import MappedSource
-from expert_worker.sources.source import Counters, Displaced, Experts, distinct
+from expert_worker.sources.placed import PlacedSource
+from expert_worker.sources.source import Experts
 from protocol.errors import ArenaError, ChangedExpertError, ExpertError
 from protocol.layout import ROLES
 from protocol.messages import I32, U8
@@ -37,7 +37,7 @@ def arena_layout(table: ExpertTable, fingerprint: str) -> ArenaLayout:
     return ArenaLayout(fingerprint=fingerprint, units=units, origin=origin)
 
 
-class SharedSource:
+class SharedSource(PlacedSource):
     """The arena, once it is complete; the files' mapping until then, and if it is given up.
 
     Whoever opened it first loads it, whether anything is assigned yet or not: others may be waiting for it.
@@ -47,32 +47,18 @@ class SharedSource:
 
     def __init__(self, table: ExpertTable, arena: SharedArena, reserved: Callable[[], None] = lambda: None) -> None:
         """Takes over `arena`, whose layout is `arena_layout`; `reserved` is told when all its memory is taken."""
+        super().__init__(table)
         self.pages = arena.pages
         """As in `Hello.pages`."""
         self._reserved = reserved
-        self.counters = Counters()
-        self._table = table
         self._arena: SharedArena | None = arena
-        self._rest = MappedSource(table, self.counters, room=0)
-        self._from_files = False  # whether something of the message in hand is mapped
         self._layers = [layer for layer, _ in table.layout.with_experts()]
         self._completing = self._complete(arena)
-
-    def make_room(self, wanted: U8, rank: I32 | None) -> None:
-        """Nothing: the arena has all."""
 
     def prepare(self, layer: int, experts: Experts) -> Generator[None, None, None]:
         """Load the arena, or wait for whoever does, if it is not complete."""
         for _ in self._completing:  # which goes on by itself if this is not taken to its end
             yield
-        if self._arena is None:
-            yield from self._rest.prepare(layer, experts)
-
-    def exchange(self, layer: int, leaves: int, comes: int) -> None:
-        """Nothing: the arena has all."""
-
-    def discard(self, layer: int, expert: int) -> None:
-        """Nothing: see `exchange`."""
 
     def settle(self) -> None:
         """Go on with loading, or waiting; and with what was leased when the arena was given up."""
@@ -80,44 +66,13 @@ class SharedSource:
         if self._arena is None:
             self._displace_all()
 
-    def fetch(self, layer: int, experts: I32) -> U8 | None:
-        """Nothing has to be brought, unless the arena was given up, or is not complete."""
-        wanted = distinct(experts)
-        self._table.lease(layer, wanted.tolist())
-        copied = self._table.placed[layer, wanted].astype(np.bool_)
-        hits = int(np.count_nonzero(copied))
-        self._from_files = hits < len(wanted)
-        self.counters.copy_hits += hits
-        if not self._from_files or (rest := self._rest.fetch(layer, wanted[~copied])) is None:
-            return None
-        far = np.zeros(len(wanted), np.uint8)
-        far[~copied] = rest
-        return far
-
-    def release(self) -> None:
-        """The kernels have done."""
-        self._table.release()
-
     def check(self, layer: int, experts: I32) -> None:
         """See `Source`."""
-        if self._from_files:
-            self._table.check(layer, experts)
+        super().check(layer, experts)
         arena = self._arena
         with suppress(ValueError):  # it is being left, and what was read of it was right
             if arena is not None and self.counters.copied_experts and (problem := arena.problem()):
                 raise ChangedExpertError(layer, int(experts[0]), problem)
-
-    def missing(self, layer: int, experts: I32) -> U8:
-        """None, unless the arena was given up."""
-        return self._rest.missing(layer, experts) if self._arena is None else np.zeros(len(experts), np.uint8)
-
-    def displacing(self, told: Displaced) -> None:
-        """Hints displace nothing."""
-
-    def warm(self, layer: int, experts: Experts) -> None:
-        """Of use only if the arena was given up."""
-        if self._arena is None:
-            self._rest.warm(layer, experts)
 
     def shed(self, count: int) -> int:
         """Leave the arena, which goes when all its users have left it: no part of it can."""
@@ -128,9 +83,6 @@ class SharedSource:
         self.counters.shed_bytes += gone
         return gone
 
-    def grow(self, count: int) -> None:
-        """Nothing: an arena that was left is not joined again."""
-
     def close(self) -> None:
         """Leave the arena."""
         self._completing.close()
@@ -138,6 +90,9 @@ class SharedSource:
 
     def _complete(self, arena: SharedArena) -> Generator[None, None, None]:
         try:
+            if arena.phase is Phase.WAITING and not arena.reserving:
+                sizes = arena.loaded_bytes / GIB, arena.layout.bytes / GIB
+                log.info("waiting for another worker, which has loaded %.2f of %.2f GiB of the arena", *sizes)
             while arena.phase is Phase.WAITING:
                 if not arena.reserving:
                     arena.wait(WAIT_S)
@@ -149,6 +104,7 @@ class SharedSource:
                 arena.finish()
             for number, layer in enumerate(self._layers):  # at once: nobody finds it half placed
                 self._place(layer, [arena.data(3 * number + role) for role in range(3)])
+            log.info("experts come from the arena %s now", arena.path)
         except (ArenaError, ExpertError) as error:
             log.warning("experts come from the files, for the arena is of no use: %s", error)
             self._give_up()

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from expert_worker.expert_table import ExpertTable
 from protocol.messages import I32, U8
 
 Experts = NDArray[np.integer[Any]]
@@ -48,15 +49,19 @@ class Counters:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-class Source(Protocol):
+class Source:
     """Where experts' bytes come from. None of it changes a bit of an answer.
 
-    The compute loop calls `fetch` and `release`, whoever hears hints `warm`, the control thread what makes ready and
-    gives up. Each may come at any time.
+    The compute loop calls `fetch`, `release` and `check`; whoever hears hints `missing` and `warm`; the control thread
+    the others, of which most have nothing to do where nothing is copied. Each may come at any time.
     """
 
     name: str
-    counters: Counters
+
+    def __init__(self, table: ExpertTable, counters: Counters | None = None) -> None:
+        """`counters` of whoever has this source for what it lacks itself."""
+        self.counters = counters or Counters()
+        self._table = table
 
     def make_room(self, wanted: U8, rank: I32 | None) -> None:
         """These (layers, experts) will be asked for, the lowest rank most; give up what is not among them.
@@ -66,6 +71,7 @@ class Source(Protocol):
 
     def prepare(self, layer: int, experts: Experts) -> Iterator[None]:
         """Make these ready; each item taken does a piece that lasts a moment. ExpertError if that cannot be."""
+        return iter(())
 
     def exchange(self, layer: int, leaves: int, comes: int) -> None:
         """`comes` is to have what `leaves` has, a copy or none, when it is prepared. Both have it until a `discard`."""
@@ -74,7 +80,7 @@ class Source(Protocol):
         """It will not be asked for any more, after an `exchange`: give up its copy, now or when it is released."""
 
     def settle(self) -> None:
-        """Called again and again: give up what could not be when it was discarded."""
+        """Called again and again: go on with what could not be done at once."""
 
     def fetch(self, layer: int, experts: I32) -> U8 | None:
         """The kernels are about to compute these, ascending, some more than once: bring them all, at once.
@@ -82,27 +88,33 @@ class Source(Protocol):
         They stay where they are until `release`. Returns 1 for each, without repetitions, that had to be waited for;
         None if none had, as far as is known.
         """
+        raise NotImplementedError
 
     def release(self) -> None:
         """The kernels have done."""
+        self._table.release()
 
     def check(self, layer: int, experts: I32) -> None:
         """ChangedExpertError, which names the first of these, if what they were computed from is not what it was.
 
         What was read since then is worth nothing.
         """
+        raise NotImplementedError
 
     def missing(self, layer: int, experts: I32) -> U8:
         """(n,): 1 for those that `fetch` would have to bring, but for those that are on their way."""
+        raise NotImplementedError
 
     def displacing(self, told: Displaced) -> None:
         """Call `told(layer, expert, by_layer)` for whatever makes room for a hint."""
 
     def warm(self, layer: int, experts: Experts) -> None:
         """These may be needed soon: bring them while no message waits for others; returns when that is done."""
+        raise NotImplementedError
 
     def shed(self, count: int) -> int:
         """Give up copies of `count` bytes, those used least first; how many bytes that were."""
+        return 0
 
     def grow(self, count: int) -> None:
         """There is room for `count` bytes again: have some of what was given up back, for a moment's work."""
