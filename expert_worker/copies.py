@@ -88,7 +88,9 @@ def bytes_for(sizes: Sequence[int]) -> int:
 def allocate(count: int) -> U8:
     """Memory of so many bytes, which goes back to the system when nobody holds it any more; malloc would keep it.
 
-    Of large pages where the system has them: a disk writes to these in half the time. MemoryError if there is none.
+    Of large pages where the system has them: a disk writes to these, and kernels read them, faster.
+
+    MemoryError if there is none.
     """
     try:
         memory = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -31,9 +31,6 @@ from protocol.holder import process
 from protocol.messages import MAX_THREADS
 from protocol.model import Model
 
-SWITCH_S = 2e-4
-"""For which the thread that hears hints, or beats, may keep the compute loop waiting: 5 ms is longer than a layer."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a worker until it leaves; returns the exit code."""
@@ -45,7 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--headroom-gib", type=gib_argument, metavar="N", help="GiB left to everything else, or auto")
     options = parser.parse_args(arguments)
-    sys.setswitchinterval(SWITCH_S)
     asked = Asked(source=options.source, ram=_bytes(options.ram_gib), headroom=_bytes(options.headroom_gib))
     return process.run(options, lambda model: _holder(model, options.threads, asked))
 
