@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from types import TracebackType
 from typing import Self
 
@@ -10,6 +11,8 @@ from expert_worker.hint_listener import HintListener
 from protocol.geometry import Geometry
 from protocol.holder.serve import Desk
 from protocol.messages import Warm
+
+log = logging.getLogger(__name__)
 
 
 class Hinted:
@@ -43,3 +46,5 @@ class Hinted:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._listener.close()
+        for layer, score in self._bank.hints.by_layer().items():
+            log.info("hints for layer %d: %s", layer, ", ".join(f"{name} {n}" for name, n in score.items() if n))

@@ -88,6 +88,8 @@ class MemoryPlanner:
         self.close()
         try:
             with planning(deadline_s=LEDGER_S) as ledger:
+                if ledger.note:
+                    log.warning("%s", ledger.note)
                 plan = plan_within(ledger.available)
                 self._pledge = ledger.promise(taken(plan))
                 return plan

@@ -34,28 +34,28 @@ class Trial:
     _hold: int = FIRST_HOLD
     _left: int = 0
 
-    def message(self, since_s: float) -> None:
-        """A message of few rows has come, so many seconds after the one before."""
+    def message(self, since_s: float) -> bool:
+        """A message of few rows has come, so many seconds after the one before; True if that ends a comparison."""
         if self._left:
             self._left -= 1
             self.on = self.on if self._left else TURNS[0]
-            return
+            return False
         if since_s > IDLE_S:
-            return
+            return False
         if self._seen:  # the first one of a turn is of the turn before
             self._took[self.on] += since_s
         self._seen += 1
-        if self._seen > WINDOW:
-            self._next_turn()
+        return self._seen > WINDOW and self._next_turn()
 
-    def _next_turn(self) -> None:
+    def _next_turn(self) -> bool:
         self._seen = 0
         self._turn += 1
         if self._turn < len(TURNS):
             self.on = TURNS[self._turn]
-            return
+            return False
         before, with_them, without = self.found, self._took[True], self._took[False]
         self.found = self.on = with_them <= without
         self.saved = 1.0 - with_them / without if without else 0.0
         self._hold = min(2 * self._hold, LONGEST_HOLD) if self.found == before else FIRST_HOLD
         self._turn, self._left, self._took = 0, self._hold, {True: 0.0, False: 0.0}
+        return True
