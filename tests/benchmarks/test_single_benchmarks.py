@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cgroups import skip_unless_possible
 from read_bandwidth import SMALL, WALKS, Memory, Readings, own_memory, reader
 from token_bytes import GATE_UP, HEAD_PART, ROW, read_by_token, token_bytes
 
@@ -113,3 +114,14 @@ def test_a_profile_is_worth_what_its_ranking_finds_of_other_uses(tmp_path: Path)
         ["one", "10%", "50%", "70%"],
         ["uses", "40%", "70%", "90%"],
     ]
+
+
+def test_sources_of_a_model_larger_than_memory_are_measured_in_a_group(demo_model: Path) -> None:
+    skip_unless_possible()
+    asked = ["--parts", "50", "--slow-mbps", "0", "--tokens", "3", "--rounds", "1", "--threads", "1"]
+    rows = printed("tiers.py", "--model", demo_model, *asked, "--ways", "mapped", "direct", "direct, lookahead")
+    assert [row[0] for row in rows] == ["way", "mapped", "direct", "direct, lookahead"]
+    for _, tokens_per_s, _, stall_ms, _, hits, *_ in rows[1:]:
+        assert float(tokens_per_s) > 0
+        assert float(stall_ms) >= 0
+        assert hits.endswith("%")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import queue
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import wait_until
 from message_examples import run_experts, warm
 from open_bank import open_bank
 
@@ -113,9 +113,10 @@ def test_hints_come_through_a_socket(bank: ExpertBank, geometry: Geometry) -> No
     source.far = {2}
     with Hinted(bank, geometry) as hinted, Publisher(hints_endpoint(session)) as publisher:
         hinted.joined(desk(session, geometry, 2, 3))
-        deadline = time.monotonic() + WITHIN_S
-        while source.warmed.empty():
-            assert time.monotonic() < deadline
+
+        def heard() -> bool:
             publisher.send(warm(1, 2, 3, layer=2, session=session))
-            time.sleep(0)
+            return not source.warmed.empty()
+
+        assert wait_until(heard, WITHIN_S)
         assert source.warmed.get() == (2, [2])
