@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import moe_models
 import pytest
 from hypothesis import settings
+from worker_process import ScriptedCoordinator
 
 # Machines of any speed and load run these tests: an example that takes long is no failure.
 settings.register_profile("expertmesh", deadline=None)
@@ -27,6 +28,13 @@ def mini_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of four layers in Q8_0, of a few megabytes."""
     return moe_models.tiny_model(tmp_path_factory.mktemp("tiny-model"))
+
+
+@pytest.fixture
+def coordinator() -> Iterator[ScriptedCoordinator]:
+    """A coordinator over real sockets that says what a test has it say, for processes that hold experts."""
+    with ScriptedCoordinator.listening() as coordinator:
+        yield coordinator
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import numpy as np
 
 from expert_worker.lookahead.newest import Newest
 from expert_worker.lookahead.predict import Predictor
-from protocol.holder.serve import Desk, Leave, Orders, Progress
+from protocol.holder.serve import Desk, Leave, Orders, Progress, one_after_the_other
 from protocol.messages import F32, LayerInput, Message, Warm
 
 log = logging.getLogger(__name__)
@@ -55,17 +55,15 @@ class Lookahead:
 
     def run(self, orders: Orders, progress: Progress) -> Leave:
         """Serve one session after the other until told to leave."""
-        order: Desk | Leave | None = None
-        while not isinstance(order, Leave):
-            if order is None:
-                order = orders.take(ORDERS_S)
-                continue
-            desk, order = order, None
+
+        def sit(desk: Desk) -> Desk | Leave:
             newest = Newest(desk.session)
             with self.subscribe(desk.inputs) as inputs, self.publish(desk.session) as hints:
                 order = _serve(self, newest, inputs, hints, orders, progress)
             log.info("session %s: %d layer inputs were overtaken by newer ones", desk.session, newest.skipped)
-        return order
+            return order
+
+        return one_after_the_other(orders, sit)
 
 
 def _serve(

@@ -99,20 +99,26 @@ class Orders:
             return None
 
 
-def compute(orders: Orders, dial: Callable[[str], Connection], bank: Runner, progress: Progress) -> Leave:
-    """Serve one desk after the other, each on a connection of its own, until told to leave."""
+def one_after_the_other(orders: Orders, sit: Callable[[Desk], Desk | Leave]) -> Leave:
+    """Sit at each desk that is ordered, until told to leave; `sit` returns the order that ends it."""
     order: Desk | Leave | None = None
     while not isinstance(order, Leave):
-        if order is None:
-            order = orders.take(ORDERS_S)
-            continue
-        desk, order = order, None
-        line = dial(desk.work)
+        order = orders.take(ORDERS_S) if order is None else sit(order)
+    return order
+
+
+def compute(orders: Orders, dial: Callable[[str], Connection], bank: Runner, progress: Progress) -> Leave:
+    """Serve one desk after the other, each on a connection of its own, until told to leave."""
+
+    def sit(desk: Desk) -> Desk | Leave:
+        line, order = dial(desk.work), None
         try:
             order = serve(line, desk, orders, bank, progress)
+            return order
         finally:  # for another desk nothing need be flushed: nobody waits for answers of the old one
             line.close(FLUSH_S if isinstance(order, Leave) else 0.0)
-    return order
+
+    return one_after_the_other(orders, sit)
 
 
 def serve(line: Connection, desk: Desk, orders: Orders, bank: Runner, progress: Progress) -> Desk | Leave:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from message_examples import beat
 from scripted_mesh import (
     EXPERTS,
     LAYERS,
@@ -481,20 +482,7 @@ def test_a_lost_answer_does_not_make_a_worker_suspect_for_ever() -> None:
 
 
 def _beat(worker: Worker, step: int) -> Beat:
-    return Beat(
-        token=worker.token,
-        step=step,
-        layer=0,
-        calls=1,
-        entries=1,
-        busy_us=1,
-        wait_us=1,
-        dropped=0,
-        resident_bytes=1,
-        residency=0,
-        source="mapped",
-        tiers={},
-    )
+    return beat(token=worker.token, step=step, layer=0, calls=1)
 
 
 def test_entries_are_conserved() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from message_examples import beat
 from scripted_mesh import (
     EXPERTS,
     LAYERS,
@@ -22,7 +23,7 @@ from scripted_mesh import (
 )
 
 from protocol.errors import ExpertError
-from protocol.messages import F32, I32, Beat, Message, RunExperts, WorkFailed
+from protocol.messages import F32, I32, Message, RunExperts, WorkFailed
 
 HALVES = (
     (np.array([[0, 1, 2], [3, 1, 6]], np.int32), np.array([[0.5, 0.25, 0.25], [0.75, 0.125, 0.125]], np.float32)),
@@ -280,21 +281,7 @@ def test_a_lost_answer_to_the_last_call_does_not_make_a_worker_suspect_for_ever(
     PingPong(mesh).layers(1)
     worker.behaviour = answers_well
     for _ in range(2):
-        beat = Beat(
-            token=worker.token,
-            step=2,
-            layer=0,
-            calls=2,
-            entries=1,
-            busy_us=1,
-            wait_us=1,
-            dropped=0,
-            resident_bytes=1,
-            residency=0,
-            source="mapped",
-            tiers={},
-        )
-        worker.say_control(beat)
+        worker.say_control(beat(token=worker.token, step=2, layer=0, calls=2))
     PingPong(mesh).layers(1)
     PingPong(mesh).layers(1)
     assert mesh.cluster.suspects() == set()

@@ -41,12 +41,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def coordinator() -> Iterator[ScriptedCoordinator]:
-    with ScriptedCoordinator.listening() as coordinator:
-        yield coordinator
-
-
-@pytest.fixture
 def start(coordinator: ScriptedCoordinator, model: Path, tmp_path: Path) -> Iterator[Start]:
     with holders_of(coordinator, model, tmp_path, "expert_worker.main") as start:
         yield start
