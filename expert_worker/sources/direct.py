@@ -42,6 +42,11 @@ class DirectSource(PlacedSource):
         self._given_up = 0  # of the budget
         self._bytes = 0  # of all slots, those being filled among them
 
+    def settle(self) -> None:
+        """Tell the account how many slots are filled: here, since it may have to wait for others."""
+        if self._account is not None:
+            self._account.touched(self._bytes)
+
     def fetch(self, layer: int, experts: I32) -> U8 | None:
         """Read what no slot has, all of it at once."""
         each = distinct(experts)
@@ -81,7 +86,8 @@ class DirectSource(PlacedSource):
             return
         with self._settled:
             absent = [e for e in experts.tolist() if (layer, e) not in self._copies and (layer, e) not in self._reading]
-            claimed = self._claim(layer, absent[: self._for_hints(layer) - len(self._hinted)], self._displaced)
+            most = max(0, self._for_hints(layer) - len(self._hinted))
+            claimed = self._claim(layer, absent[:most], self._displaced)
             self._hinted.update((layer, expert) for expert in claimed)
         if claimed:
             self._fill(1, layer, claimed)
@@ -198,5 +204,3 @@ class DirectSource(PlacedSource):
 
     def _count(self) -> None:
         self.counters.copied_experts, self.counters.copied_bytes = len(self._used), self._bytes
-        if self._account is not None:
-            self._account.touched(self._bytes)

@@ -10,6 +10,8 @@ import pytest
 from open_bank import open_bank
 from source_cases import BLOB, EXPERTS, LAYERS, SOURCES, copied, make_ready, small_model, sums_of
 
+from expert_worker.sources.direct import DirectSource
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
@@ -79,6 +81,37 @@ def test_what_a_hint_has_brought_need_not_be_read(model: Path) -> None:
         sums_of(bank, 1, [2, 4])
         counts = bank.counts()
     assert (counts["hints_hinted"], counts["copy_hits"], counts["file_reads"]) == (2, 1, 1)
+
+
+def test_hints_get_no_slots_beyond_their_share_after_slots_were_given_up(model: Path) -> None:
+    with open_bank(model, source=SOURCES["few slots"]) as bank:  # nine, of which hints may have two
+        make_ready(bank)
+        for expert in range(EXPERTS - 1):
+            sums_of(bank, 0, [expert])
+        bank.source.warm(1, np.array([0, 1, 2, 3], np.int32))
+        assert bank.table.placed[1].sum() == 2
+        bank.source.shed(4 * BLOB)  # one would be their share of five
+        bank.source.warm(2, np.array([0, 1, 2, 3], np.int32))
+        assert bank.table.placed[2].sum() == 0
+
+
+def test_slots_that_are_filled_are_promised_no_more(model: Path) -> None:
+    told: list[int] = []
+
+    class Account:
+        def touched(self, copied_bytes: int) -> None:
+            told.append(copied_bytes)
+
+        def close(self) -> None:
+            told.append(0)
+
+    with open_bank(model, source=lambda table: DirectSource(table, 9 * BLOB, Account())) as bank:
+        make_ready(bank)
+        sums_of(bank, 0, [0, 1])
+        assert told == [], "whoever computes waits for no account"
+        bank.tend(1.0)
+        assert told == [2 * BLOB]
+    assert told == [2 * BLOB, 0]
 
 
 def test_pages_that_are_not_there_are_brought_together(model: Path) -> None:
