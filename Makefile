@@ -10,9 +10,10 @@ PACK ?=
 LLAMA_PYTHON ?=
 
 NATIVE_SOURCES := $(shell find native -name CMakeLists.txt -o -name '*.cmake' -o -name '*.cpp' -o -name '*.h' -o -name '*.cu')
+MODULES := $(sort $(shell find coordinator expert_worker peer_gpu protocol native configs -name '*.py'))
 CPP := $(shell find native tests -name '*.cpp' -o -name '*.h' -o -name '*.cu')
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench clean always
 
 demo: $(BUILT)
 	$(BIN)/expertmesh generate --workers 2 --max-tokens 96 "In the beginning God created"
@@ -51,7 +52,7 @@ clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(BUILT)
 
 # The build requirements are installed first and used without isolation, so that a rebuild compiles what changed.
-$(BUILT): $(VENV)/pyvenv.cfg pyproject.toml $(NATIVE_SOURCES)
+$(BUILT): $(VENV)/pyvenv.cfg pyproject.toml $(NATIVE_SOURCES) $(VENV)/.modules
 	@command -v $${CXX:-c++} >/dev/null || { echo "error: a C++20 compiler is needed (Debian: apt-get install g++)" >&2; exit 2; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		$$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])') \
@@ -59,6 +60,10 @@ $(BUILT): $(VENV)/pyvenv.cfg pyproject.toml $(NATIVE_SOURCES)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--no-build-isolation --editable '.[dev]'
 	@touch $@
+
+# What is installed for editing maps names to files, so a file that moved has to be told.
+$(VENV)/.modules: $(VENV)/pyvenv.cfg always
+	@echo '$(MODULES)' | cmp -s - $@ || echo '$(MODULES)' >$@
 
 $(VENV)/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("error: Python 3.11 or newer is needed: make PYTHON=python3.11")'

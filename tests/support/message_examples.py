@@ -397,3 +397,4 @@ def _any_message(cls: type[Any]) -> st.SearchStrategy[Message]:
 
 ANY_MESSAGE: st.SearchStrategy[Message] = st.sampled_from(get_args(Any_)).flatmap(_any_message)
 """Any valid message of any class."""
+ANY_STEP_MESSAGE: st.SearchStrategy[Message] = st.sampled_from((RunExperts, Sums)).flatmap(_any_message)

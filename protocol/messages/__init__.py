@@ -1,0 +1,99 @@
+"""Every message that crosses a process boundary; docs/protocol.md tells who sends what, when and why.
+
+Ask with a verb, report with what happened. Array fields name their dtype and shape; `codec` checks both, and
+`__post_init__` checks what one message can know about itself, before anybody acts on it.
+"""
+
+from __future__ import annotations
+
+from protocol.messages.assigning import Assign, AssignFailed, AssignProgress, AssignReady
+from protocol.messages.base import (
+    ALL_EXPERTS,
+    AS_CONFIGURED,
+    F32,
+    I8,
+    I32,
+    I64,
+    LOOKAHEAD_ROWS,
+    MAX_BEAT_S,
+    MAX_ENTRIES_PER_ROW,
+    MAX_REASON,
+    MAX_ROWS,
+    MAX_STAGED,
+    MAX_STAGED_S,
+    MAX_THREADS,
+    MIN_BEAT_S,
+    NO_RANK,
+    PROTOCOL,
+    U8,
+    Message,
+    Spec,
+)
+from protocol.messages.exchange import CommitExchange, ExchangeCommitted, ExchangeFailed, ExchangeStaged, StageExchange
+from protocol.messages.hello import Hello, Refused, SayHello, Welcome
+from protocol.messages.life import Beat, BeatSeen, Stop, Stopped
+from protocol.messages.looking_ahead import LayerInput, Warm
+from protocol.messages.requests import AskStatus, Cancel, Finished, Prefilled, RequestFailed, Status, Submit, Token
+from protocol.messages.work import OpenWork, RunExperts, Sums, WorkFailed
+
+Any_ = (
+    Hello | Welcome | Refused | SayHello | Assign | AssignProgress | AssignReady | AssignFailed | StageExchange
+    | ExchangeStaged | CommitExchange | ExchangeCommitted | ExchangeFailed | Beat | BeatSeen | Stop | Stopped
+    | OpenWork | RunExperts | Sums | WorkFailed | LayerInput | Warm | Submit | Cancel | Prefilled | Token | Finished
+    | RequestFailed | AskStatus | Status
+)  # fmt: skip
+
+__all__ = [
+    "ALL_EXPERTS",
+    "AS_CONFIGURED",
+    "F32",
+    "I8",
+    "I32",
+    "I64",
+    "LOOKAHEAD_ROWS",
+    "MAX_BEAT_S",
+    "MAX_ENTRIES_PER_ROW",
+    "MAX_REASON",
+    "MAX_ROWS",
+    "MAX_STAGED",
+    "MAX_STAGED_S",
+    "MAX_THREADS",
+    "MIN_BEAT_S",
+    "NO_RANK",
+    "PROTOCOL",
+    "U8",
+    "Any_",
+    "AskStatus",
+    "Assign",
+    "AssignFailed",
+    "AssignProgress",
+    "AssignReady",
+    "Beat",
+    "BeatSeen",
+    "Cancel",
+    "CommitExchange",
+    "ExchangeCommitted",
+    "ExchangeFailed",
+    "ExchangeStaged",
+    "Finished",
+    "Hello",
+    "LayerInput",
+    "Message",
+    "OpenWork",
+    "Prefilled",
+    "Refused",
+    "RequestFailed",
+    "RunExperts",
+    "SayHello",
+    "Spec",
+    "StageExchange",
+    "Status",
+    "Stop",
+    "Stopped",
+    "Submit",
+    "Sums",
+    "Token",
+    "Warm",
+    "Welcome",
+    "WorkFailed",
+]
