@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,6 @@ import numpy as np
 from message_examples import hello, welcome
 from queue_lines import WITHIN_S, QueueLine
 
-from protocol.holder import control as control_module
 from protocol.holder.control import Control
 from protocol.holder.membership import Membership
 from protocol.holder.serve import Desk, Leave, Orders, Progress
@@ -72,7 +72,7 @@ class Worker:
         self.dialled = threading.Semaphore(0)
         self.orders, self.progress, self.bank = Orders(), Progress(), Preparer()
         self.control = Control(
-            Membership(hello(), endpoint="ipc://@c", orphan_s=orphan_s, now=control_module.time.monotonic()),
+            Membership(hello(), endpoint="ipc://@c", orphan_s=orphan_s, now=time.monotonic()),
             dial=dial or self._dial,
             shape=(LAYERS, EXPERTS),
             bank=self.bank,
@@ -112,7 +112,8 @@ class Worker:
         """Experts 0 and 1 of every layer, as placement 1."""
         held = np.zeros((LAYERS, EXPERTS), np.uint8)
         held[:, :2] = 1
-        line.tell(Assign(**({"placement": 1, "in_force": 0, "held": held, "rank": NO_RANK} | changes)))
+        fields: dict[str, Any] = {"placement": 1, "in_force": 0, "held": held, "rank": NO_RANK}
+        line.tell(Assign(**(fields | changes)))
         next_of(line, AssignReady)
 
     def order(self) -> Desk | Leave | None:
