@@ -8,6 +8,7 @@ from pathlib import Path
 
 from coordinator.cores import usable_cores
 from coordinator.halves import When
+from coordinator.hosts import DEFAULT_COMMAND, Host
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
 
@@ -107,6 +108,10 @@ class WorkerGroup:
     """GiB for copies or slots of each; None is what fits."""
     headroom_gib: float | None = None
     """GiB of memory left to everything else; None leaves it to them."""
+    host: Host | None = None
+    """Where they run; None is this machine."""
+    command: tuple[str, ...] = DEFAULT_COMMAND
+    """What `expertmesh` is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +125,10 @@ class PeerConfig:
     """GiB of experts in its memory; None is what is free, less a reserve."""
     model_path: Path | None = None
     """The model that it reads, if it is not at the coordinator's path."""
+    host: Host | None = None
+    """Where it runs; None is this machine."""
+    command: tuple[str, ...] = DEFAULT_COMMAND
+    """What `expertmesh` is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +142,16 @@ class LookaheadConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchConfig:
+    """How processes are started and what is kept of them."""
+
+    logs: Path | None = None
+    """The folder of their logs; None is one of the account's own (`process_logs.default_folder`)."""
+    ssh_config: Path | None = None
+    """Settings of ssh for the other machines; None: the account's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
     """All processes of one cluster, and the model they run."""
 
@@ -141,8 +160,15 @@ class ClusterConfig:
     workers: tuple[WorkerGroup, ...] = ()
     peers: tuple[PeerConfig, ...] = ()
     lookahead: LookaheadConfig = field(default_factory=LookaheadConfig)
+    launch: LaunchConfig = field(default_factory=LaunchConfig)
 
     @property
     def worker_threads(self) -> int:
-        """Threads of all workers together."""
-        return sum(group.count * group.threads for group in self.workers)
+        """Threads of all workers of this machine together."""
+        return sum(group.count * group.threads for group in self.workers if group.host is None)
+
+    @property
+    def remote(self) -> tuple[WorkerGroup | PeerConfig, ...]:
+        """Those of its parts that run on other machines."""
+        groups = tuple(group for group in self.workers if group.host is not None and group.count)
+        return groups + tuple(peer for peer in self.peers if peer.host is not None)

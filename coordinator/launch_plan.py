@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.config import COORDINATOR, LOOKAHEAD, ClusterConfig, CoordinatorConfig, PeerConfig, WorkerGroup
+from coordinator.hosts import MODULES, Host
 from coordinator.lookahead_choice import LookaheadChoice, lookahead_here
+from protocol.errors import ConfigError
 
 PEERS_READY_S = 600
 """Time for peers to have read their experts: there may be a hundred GiB of them, on a slow disk."""
@@ -22,15 +24,17 @@ NO_LOOKAHEAD = LookaheadChoice(on=False, reason="nobody asked for it")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessPlan:
-    """One process on this machine."""
+    """One process, on this machine or another."""
 
     name: str
     """"coordinator", "lookahead", or the name of a worker or peer."""
     command: tuple[str, ...]
-    """Without `--parent PID`, which the launcher adds."""
+    """Here without `--parent PID`, which the launcher adds; elsewhere the ssh that runs it there."""
     threads: int
     cores: tuple[int, ...]
-    """The cores it is bound to; empty if it may use any."""
+    """The cores it is bound to; empty if it may use any, or if they are chosen elsewhere."""
+    host: Host | None = None
+    """None is this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +57,16 @@ def private_endpoint() -> str:
 
 
 def kept_private(config: ClusterConfig) -> ClusterConfig:
-    """The same cluster at an endpoint of its own: for one answer, so that nobody joins what is about to end."""
+    """The same cluster at an endpoint of its own: for one answer, so that nobody joins what is about to end.
+
+    ConfigError if some of it runs on other machines, which cannot dial such an endpoint.
+    """
+    if remote := config.remote:
+        found = ", ".join(f"{part.name} on {part.host}" for part in remote)
+        raise ConfigError(
+            f"nothing listens at {config.coordinator.listen}, and a cluster for one answer has no processes on other "
+            f"machines, found {found}: start it with `expertmesh up` first"
+        )
     return replace(config, coordinator=replace(config.coordinator, listen=private_endpoint()))
 
 
@@ -77,18 +90,25 @@ def resolve(
 ) -> LaunchPlan:
     """The processes of `config`, run by the interpreter `python`; workers get disjoint `cores` if there are enough."""
     members = [(f"{group.name}-{index}", group) for group in config.workers for index in range(group.count)]
-    shares = share_cores([group.threads for _, group in members], cores)
+    shares = iter(share_cores([group.threads for _, group in members if group.host is None], cores))
     workers = [
         ProcessPlan(
             name=name,
-            command=_worker_command(config, name, group, python),
+            command=_placed(config, group, group.threads, "worker", _worker_options(config, name, group), python),
             threads=group.threads,
-            cores=share,
+            cores=next(shares) if group.host is None else (),
+            host=group.host,
         )
-        for (name, group), share in zip(members, shares, strict=True)
+        for name, group in members
     ]
     peers = [
-        ProcessPlan(name=peer.name, command=_peer_command(config, peer, python), threads=1, cores=())
+        ProcessPlan(
+            name=peer.name,
+            command=_placed(config, peer, 0, "peer", _peer_options(config, peer), python),
+            threads=1,
+            cores=(),
+            host=peer.host,
+        )
         for peer in config.peers
     ]
     coordinator = ProcessPlan(
@@ -137,10 +157,19 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
     return (python, "-P", "-m", "coordinator.main", *options)
 
 
-def _worker_command(config: ClusterConfig, name: str, group: WorkerGroup, python: str) -> tuple[str, ...]:
+def _placed(
+    config: ClusterConfig, part: WorkerGroup | PeerConfig, cores: int, kind: str, options: Sequence[str], python: str
+) -> tuple[str, ...]:
+    """What runs a process of that kind where it belongs; elsewhere it is given so many `cores` of its own there."""
+    if part.host is None:
+        return (python, "-P", "-m", MODULES[kind], *options)
+    words = (*part.command, "hosted", "run", "--cores", str(cores), kind, *options)
+    return part.host.running(words, settings=config.launch.ssh_config)
+
+
+def _worker_options(config: ClusterConfig, name: str, group: WorkerGroup) -> list[str]:
     model = group.model_path or config.model
-    options = [*_joining(config, name, model), "--threads", str(group.threads), *_tiers(group)]
-    return (python, "-P", "-m", "expert_worker.main", *options)
+    return [*_joining(config, name, model), "--threads", str(group.threads), *_tiers(group)]
 
 
 def _tiers(group: WorkerGroup) -> list[str]:
@@ -153,11 +182,10 @@ def _tiers(group: WorkerGroup) -> list[str]:
     return options
 
 
-def _peer_command(config: ClusterConfig, peer: PeerConfig, python: str) -> tuple[str, ...]:
+def _peer_options(config: ClusterConfig, peer: PeerConfig) -> list[str]:
     model = peer.model_path or config.model
     options = [*_joining(config, peer.name, model), "--device", f"cuda:{peer.device}"]
-    options += ["--vram-gib", _gib(peer.vram_gib)]
-    return (python, "-P", "-m", "peer_gpu.main", *options)
+    return [*options, "--vram-gib", _gib(peer.vram_gib)]
 
 
 def _lookahead_command(config: ClusterConfig, python: str) -> tuple[str, ...]:

@@ -457,13 +457,44 @@ CLUSTERS: dict[str, tuple[str, str]] = {
         f"{MODEL}{PEER}vram_gib = -1\n",
         'line 5: peers.vram_gib: "auto" or a number from 0 to 4096 is expected, found -1',
     ),
-    "peer on another machine": (
-        f'{MODEL}{PEER}host = "ssh://me@garage"\n',
-        'line 5: peers.host: "ssh://me@garage" is not available yet; "local" is',
+    "host that is none": (
+        f'{MODEL}{PEER}host = "me@garage"\n',
+        'line 5: peers.host: "local", ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT is expected, found '
+        '"me@garage"',
+    ),
+    "host whose name would be an option": (
+        f'{MODEL}{GROUP}host = "ssh://-oProxyCommand=x"\n',
+        'line 5: workers.host: "local", ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT is expected, found '
+        '"ssh://-oProxyCommand=x"',
+    ),
+    "another machine and an endpoint of this one": (
+        f'{MODEL}[coordinator]\nlisten = "ipc://@here"\n{GROUP}host = "ssh://garage"\n',
+        "line 7: workers.host: no other machine can dial ipc://@here, where the coordinator listens: a tcp endpoint is "
+        "expected there",
+    ),
+    "command here": (
+        f'{MODEL}{GROUP}command = "expertmesh"\n',
+        'line 5: workers.command: of use only with a host such as "ssh://me@garage"',
+    ),
+    "command with half a quotation": (
+        f'{MODEL}{GROUP}host = "ssh://garage"\ncommand = "\'a"\n',
+        'line 6: workers.command: what `expertmesh` is there, as a shell would have it, is expected, found "\'a"',
+    ),
+    "half a path there": (
+        f'{MODEL}{GROUP}host = "ssh://garage"\nmodel_path = "m.gguf"\n',
+        'line 6: workers.model_path: the whole path of a model on that machine is expected, found "m.gguf"',
+    ),
+    "settings of ssh that are not there": (
+        f'{MODEL}[launch]\nssh_config = "none"\n',
+        "line 4: launch.ssh_config: {folder}/none: No such file or directory",
+    ),
+    "logs in a file": (
+        f'{MODEL}[launch]\nlogs = "empty.txt"\n',
+        "line 4: launch.logs: {folder}/empty.txt is not a folder",
     ),
     "unknown key of a peer": (
         f"{MODEL}{PEER}threads = 1\n",
-        "line 5: peers.threads: unknown; known are name, device, mode, vram_gib, host, model_path",
+        "line 5: peers.threads: unknown; known are name, device, mode, vram_gib, host, model_path, command",
     ),
     "65 peers": (
         MODEL + "".join(f'[[peers]]\nname = "gpu-{number}"\n' for number in range(65)),
@@ -471,7 +502,7 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     ),
     "unknown section": (
         f"{MODEL}[placment]\n",
-        "line 3: placment: unknown; known are model, coordinator, workers, peers, lookahead",
+        "line 3: placment: unknown; known are model, coordinator, workers, peers, lookahead, launch",
     ),
     "section for later": (
         f"{MODEL}[placement]\nreplicas = 1.2\n",
@@ -485,7 +516,7 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     "unknown key of a group": (
         f"{MODEL}{GROUP}speed = 1\n",
         "line 5: workers.speed: unknown; known are name, count, threads, host, source, ram_gib, headroom_gib, "
-        "model_path",
+        "model_path, command",
     ),
     "number for a profile": (
         f"{MODEL}[coordinator]\nprofile = 3\n",

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.config import ClusterConfig, CoordinatorConfig, LookaheadConfig, PeerConfig, WorkerGroup
+from coordinator.config import (
+    ClusterConfig,
+    CoordinatorConfig,
+    LaunchConfig,
+    LookaheadConfig,
+    PeerConfig,
+    WorkerGroup,
+)
+from coordinator.hosts import Host
 from coordinator.launch_plan import (
     OPENING_S,
     PEERS_READY_S,
@@ -17,6 +25,7 @@ from coordinator.launch_plan import (
     share_cores,
 )
 from coordinator.lookahead_choice import LookaheadChoice
+from protocol.errors import ConfigError
 
 MODEL = Path("/models/m.gguf")
 
@@ -107,6 +116,37 @@ def test_a_lookahead_process_comes_last_and_is_told_what_to_predict_by() -> None
         "--name lookahead --predictor previous"
     )
     assert plan.lookahead is choice
+
+
+def test_processes_of_other_machines_are_run_over_ssh_and_take_no_cores_here() -> None:
+    garage = Host(name="garage", user="me", port=2222)
+    config = ClusterConfig(
+        model=MODEL,
+        coordinator=CoordinatorConfig(listen="tcp://127.0.0.1:7600", threads=1),
+        workers=(
+            WorkerGroup(name="far", threads=3, host=garage, command=("env", "A=b c"), model_path=Path("/a b/m.gguf")),
+            WorkerGroup(name="box", threads=2),
+        ),
+        peers=(PeerConfig(name="gpu", host=Host(name="x")),),
+        launch=LaunchConfig(ssh_config=Path("/settings")),
+    )
+    _, far, box, gpu = resolve(config, python="/bin/py", cores=(4, 5)).processes
+    assert (far.host, far.cores, box.cores) == (garage, (), (4, 5))
+    assert far.command[0] == "ssh"
+    assert far.command[-6:-1] == ("-F", "/settings", "-p", "2222", "me@garage")
+    assert far.command[-1] == (
+        "exec env 'A=b c' hosted run --cores 3 worker --connect tcp://127.0.0.1:7600 --model '/a b/m.gguf' "
+        "--name far-0 --threads 3"
+    )
+    assert gpu.command[-4:-1] == ("-F", "/settings", "x")
+    assert gpu.command[-1].startswith("exec expertmesh hosted run --cores 0 peer --connect tcp://127.0.0.1:7600 ")
+
+
+def test_a_cluster_for_one_answer_has_nothing_on_other_machines() -> None:
+    config = ClusterConfig(model=MODEL, workers=(WorkerGroup(name="far", host=Host(name="garage")),))
+    said = "nothing listens at tcp://127.0.0.1:7600, and a cluster for one answer has no processes on other machines"
+    with pytest.raises(ConfigError, match=f"{said}, found far on ssh://garage: start it with `expertmesh up` first"):
+        kept_private(config)
 
 
 def test_workers_get_disjoint_cores_and_the_coordinator_any() -> None:
