@@ -139,8 +139,15 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
 
 def _worker_command(config: ClusterConfig, name: str, group: WorkerGroup, python: str) -> tuple[str, ...]:
     model = group.model_path or config.model
-    options = [*_joining(config, name, model), "--threads", str(group.threads), *_tiers(group)]
+    options = [*_joining(config, name, model), "--threads", str(group.threads), "--of", _of(config), *_tiers(group)]
     return (python, "-P", "-m", "expert_worker.main", *options)
+
+
+def _of(config: ClusterConfig) -> str:
+    """How many workers share this machine's memory, and where nobody else holds experts, that they hold all."""
+    here = sum(group.count for group in config.workers)
+    alone = not config.peers and config.coordinator.device == "cpu"
+    return f"{here}/{here}" if alone else str(here)
 
 
 def _tiers(group: WorkerGroup) -> list[str]:

@@ -41,7 +41,9 @@ def test_commands_and_names() -> None:
         "--halves on --profile /p"
     )
     assert box[:4] == ("/bin/py", "-P", "-m", "expert_worker.main")
-    assert " ".join(box[4:]) == "--connect tcp://127.0.0.1:7600 --model /models/m.gguf --name box-0 --threads 1"
+    assert (
+        " ".join(box[4:]) == "--connect tcp://127.0.0.1:7600 --model /models/m.gguf --name box-0 --threads 1 --of 3/3"
+    )
     assert "/copy/m.gguf" in far
     assert "far-0" in far
 
