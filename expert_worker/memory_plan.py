@@ -16,6 +16,7 @@ from protocol.promises import LedgerError
 
 log = logging.getLogger(__name__)
 
+GIB = 1 << 30
 LEDGER_S = 2.0
 """How long others may plan before this one does without them: beats are due meanwhile."""
 SLOT_SHARE = 0.75
@@ -48,7 +49,7 @@ class MemoryPlanner:
         def plan_within(available: int, taken: int) -> CopyPlan:
             available += copied_bytes
             if self._budget is not None:
-                available = self._siblings.fair(available, self._headroom, taken)
+                available = self._share(available, taken)
             try:
                 return copies(self._budget, available)
             except RoomError as error:
@@ -66,7 +67,7 @@ class MemoryPlanner:
         budget = "auto" if self._budget is None else self._budget
 
         def plan_within(available: int, taken: int) -> int:
-            limit, why = limited(budget, self._siblings.fair(available, self._headroom, taken), self._headroom)
+            limit, why = limited(budget, self._share(available, taken), self._headroom)
             if why:
                 log.info("%s", why)
             return min(most, int(limit * SLOT_SHARE) if budget == "auto" else limit)
@@ -90,6 +91,17 @@ class MemoryPlanner:
         if self._pledge is not None:
             self._pledge.withdraw()
             self._pledge = None
+
+    def _share(self, available: int, taken: int) -> int:
+        share = self._siblings.fair(available, self._headroom, taken)
+        if share < available:
+            log.info(
+                "of %.2f GiB %.2f are for this worker, one of %d here, and for what stays free",
+                available / GIB,
+                share / GIB,
+                self._siblings.here,
+            )
+        return share
 
     def _planned_as(self, plan_within: Callable[[int, int], T], taken: Callable[[T], int]) -> T:
         """The plan for what is available and what siblings have, and a promise of the bytes that it takes."""

@@ -13,6 +13,7 @@ WIDTH = 300
 """Letters of one."""
 _WARNING = re.compile(r"\S+ \S+ (?:WARNING|ERROR|CRITICAL) (.+)")
 """A line of a log that is one, as all our processes write them."""
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
 class HeardWarnings:
@@ -31,15 +32,16 @@ class HeardWarnings:
             self._said.put((name, found[1]))
 
     def news(self) -> list[str]:
-        """Lines to be shown, `name: warning`; what several processes say alike is shown of the first."""
+        """Lines to be shown, `name: warning`; one that differs from another in numbers alone is not."""
         lines = []
         while len(self._heard) <= MOST:
             try:
                 name, text = self._said.get_nowait()
             except Empty:
                 break
-            if text not in self._heard:
-                self._heard.add(text)
+            kind = _NUMBER.sub("", text)
+            if kind not in self._heard:
+                self._heard.add(kind)
                 short = text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"
                 lines.append(f"{name}: {short}" if len(self._heard) <= MOST else "further warnings are not shown")
         return lines

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from string import ascii_lowercase
+
 import pytest
 
 from coordinator.cli.heard_warnings import MOST, WIDTH, HeardWarnings
@@ -24,6 +26,11 @@ def test_a_warning_is_shown_once_by_who_said_it_first() -> None:
     assert warnings.news() == []
 
 
+def test_another_number_is_nothing_new() -> None:
+    warnings = heard(("w-0", f"{STAMP} WARNING layer 1: 2.51 GiB"), ("w-1", f"{STAMP} WARNING layer 12: 3 GiB"))
+    assert warnings.news() == ["w-0: layer 1: 2.51 GiB"]
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [
@@ -38,10 +45,10 @@ def test_other_lines_are_not(name: str, line: str) -> None:
 
 
 def test_they_are_short_and_few() -> None:
-    warnings = heard(*[("w", f"{STAMP} WARNING {number} {'x' * WIDTH}") for number in range(20)])
+    warnings = heard(*[("w", f"{STAMP} WARNING {letter} {'x' * WIDTH}") for letter in ascii_lowercase])
     lines = warnings.news()
     assert len(lines) == MOST + 1
-    assert lines[0].startswith("w: 0 xxx")
+    assert lines[0].startswith("w: a xxx")
     assert lines[0].endswith("x…")
     assert len(lines[0]) == len("w: ") + WIDTH
     assert lines[-1] == "further warnings are not shown"
