@@ -169,7 +169,19 @@ def _placed(
 
 def _worker_options(config: ClusterConfig, name: str, group: WorkerGroup) -> list[str]:
     model = group.model_path or config.model
-    return [*_joining(config, name, model), "--threads", str(group.threads), *_tiers(group)]
+    return [
+        *_joining(config, name, model),
+        *("--threads", str(group.threads), "--of", _of(config, group)),
+        *_tiers(group),
+    ]
+
+
+def _of(config: ClusterConfig, group: WorkerGroup) -> str:
+    """How many workers share its machine's memory, and where nobody else holds experts, that they hold all."""
+    here = sum(other.count for other in config.workers if other.host == group.host)
+    everybody = sum(other.count for other in config.workers)
+    alone = here == everybody and not config.peers and config.coordinator.device == "cpu"
+    return f"{here}/{here}" if alone else str(here)
 
 
 def _tiers(group: WorkerGroup) -> list[str]:

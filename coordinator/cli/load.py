@@ -8,6 +8,7 @@ from typing import Any
 from coordinator.cli.tier_figures import Tiers
 from coordinator.cli.wording import percent
 from coordinator.supervisor import Role
+from coordinator.wording import size
 
 Life = tuple[str, int]
 """A worker's name and process."""
@@ -76,7 +77,7 @@ def beat_age(member: dict[str, Any]) -> str:
 
 def memory(member: dict[str, Any]) -> str:
     """What is resident of a process; nothing before its first beat."""
-    return "" if member["resident_bytes"] is None else f"{member['resident_bytes'] / 2**20:.0f} MiB"
+    return "" if member["resident_bytes"] is None else size(member["resident_bytes"])
 
 
 def _cells(role: Role | None, worker: dict[str, Any] | None, load: Load) -> tuple[str, ...]:
@@ -109,7 +110,7 @@ def _source(worker: dict[str, Any], lately: Tiers | None) -> str:
 
 def _reported(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Workers, and lookahead processes as if they were some: their inputs are calls, and they hold nothing."""
-    beside = [{**one, "state": "ready", "experts": "", "calls": one["inputs"]} for one in report.get("lookahead", ())]
+    beside = [{**one, "experts": "", "calls": one["inputs"]} for one in report.get("lookahead", ())]
     return [*report.get("workers", ()), *beside]
 
 

@@ -25,6 +25,8 @@ def remarks(report: dict[str, Any], load: Load) -> Iterator[str]:
         if begun is not None and worker["state"] != "gone":
             yield from _of_reads(worker["name"], load.lately(worker) or begun)
             yield from _of_tiers(worker["name"], begun)
+    for process in report["lookahead"]:
+        yield from _of_state(process)
 
 
 def _own_work(report: dict[str, Any]) -> Iterator[str]:

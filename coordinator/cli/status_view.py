@@ -90,6 +90,7 @@ def _lookahead(report: Report) -> Section:
         (
             one["name"],
             one["host"],
+            one["state"],
             str(one["inputs"]),
             str(one["hints"]),
             f"{one['busy_s']:.1f} s",
@@ -99,12 +100,12 @@ def _lookahead(report: Report) -> Section:
         )
         for one in report["lookahead"]
     )
-    headings = ("process", "host", "inputs", "hints", "busy", "beat", "memory", "dropped")
+    headings = ("process", "host", "state", "inputs", "hints", "busy", "beat", "memory", "dropped")
     inputs = report["inputs"]
     title = (
         f"lookahead: {counted(inputs['published'], 'layer input')} published, {inputs['refused']} missed by somebody"
     )
-    return Section(title=title, headings=headings, rows=rows, words=2)
+    return Section(title=title, headings=headings, rows=rows, words=3)
 
 
 def _count(name: str) -> Callable[[Tiers], str]:

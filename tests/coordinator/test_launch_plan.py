@@ -50,7 +50,9 @@ def test_commands_and_names() -> None:
         "--halves on --profile /p"
     )
     assert box[:4] == ("/bin/py", "-P", "-m", "expert_worker.main")
-    assert " ".join(box[4:]) == "--connect tcp://127.0.0.1:7600 --model /models/m.gguf --name box-0 --threads 1"
+    assert (
+        " ".join(box[4:]) == "--connect tcp://127.0.0.1:7600 --model /models/m.gguf --name box-0 --threads 1 --of 3/3"
+    )
     assert "/copy/m.gguf" in far
     assert "far-0" in far
 
@@ -135,8 +137,12 @@ def test_processes_of_other_machines_are_run_over_ssh_and_take_no_cores_here() -
     assert far.command[0] == "ssh"
     assert far.command[-6:-1] == ("-F", "/settings", "-p", "2222", "me@garage")
     assert far.command[-1] == (
+    assert far.command[-1] == (
+        "exec env 'A=b c' hosted run --cores 3 worker --connect tcp://127.0.0.1:7600 --model '/a b/m.gguf' "
         "exec env 'A=b c' hosted run --cores 3 worker --connect tcp://127.0.0.1:7600 --model '/a b/m.gguf' "
         "--name far-0 --threads 3"
+        "--name far-0 --threads 3 --of 1"
+    )
     )
     assert gpu.command[-4:-1] == ("-F", "/settings", "x")
     assert gpu.command[-1].startswith("exec expertmesh hosted run --cores 0 peer --connect tcp://127.0.0.1:7600 ")

@@ -226,4 +226,4 @@ def test_a_lookahead_process_is_a_member_and_is_assigned_nothing() -> None:
     assert mesh.active.version == version
     report = mesh_report(mesh, Counters(), (), 1.0)
     assert [one["name"] for one in report["workers"]] == ["a"]
-    assert report["lookahead"] == []
+    assert [(one["state"], one["reason"]) for one in report["lookahead"]] == [("gone", "left of its own will")]
