@@ -137,12 +137,8 @@ def test_processes_of_other_machines_are_run_over_ssh_and_take_no_cores_here() -
     assert far.command[0] == "ssh"
     assert far.command[-6:-1] == ("-F", "/settings", "-p", "2222", "me@garage")
     assert far.command[-1] == (
-    assert far.command[-1] == (
         "exec env 'A=b c' hosted run --cores 3 worker --connect tcp://127.0.0.1:7600 --model '/a b/m.gguf' "
-        "exec env 'A=b c' hosted run --cores 3 worker --connect tcp://127.0.0.1:7600 --model '/a b/m.gguf' "
-        "--name far-0 --threads 3"
         "--name far-0 --threads 3 --of 1"
-    )
     )
     assert gpu.command[-4:-1] == ("-F", "/settings", "x")
     assert gpu.command[-1].startswith("exec expertmesh hosted run --cores 0 peer --connect tcp://127.0.0.1:7600 ")
