@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Literal
 
 from coordinator.hello import HOLDERS
-from protocol.messages import AssignFailed, AssignProgress, AssignReady, Beat, Hello, Message, Stopped
+from protocol.messages import AssignFailed, AssignProgress, AssignReady, Beat, Drain, Hello, Message, Stopped
 
-FromWorker = Beat | AssignProgress | AssignReady | AssignFailed | Stopped
+FromWorker = Beat | AssignProgress | AssignReady | AssignFailed | Drain | Stopped
 """What a welcomed worker says on the control connection."""
+
+
+class State(StrEnum):
+    """Where a membership stands; docs/cluster.md tells what leads from one to another."""
+
+    HELLO = "hello"
+    """It is welcome, and nothing has been assigned to it yet."""
+    ASSIGNED = "assigned"
+    """It was told what to hold, and has nothing of it ready."""
+    LOADING = "loading"
+    """It makes that ready, layer by layer, or waits for others to be."""
+    READY = "ready"
+    """It is part of the placement in force."""
+    SUSPECT = "suspect"
+    """It is late with an answer, and gets no work until that has come."""
+    DRAINING = "draining"
+    """It leaves as soon as others hold its experts, and computes until then."""
+    FAILED = "failed"
+    """It gets nothing more until it says Hello anew."""
+    LOST = "lost"
+    """It is over: silent, or not to be reached."""
+    GONE = "gone"
+    """It is over: it left of its own will, or because it was asked to."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -35,6 +59,14 @@ class Member:
     """Time since it was last heard, counting only time in which the coordinator listened."""
     beat: Beat | None = None
     beat_at: float | None = None
+    draining: bool = False
+    """It is to leave once others hold its experts."""
+    drained_for: list[bytes] = field(default_factory=list)
+    """Clients that wait for that."""
+    released: bool = False
+    """It was told to leave, for others do."""
+    left: bool = False
+    """Its membership ended in order."""
 
     @property
     def holds(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.member import Member
+from coordinator.member import Member, State
 from coordinator.members import Members
 from coordinator.plan import DEVICE
 from coordinator.tallies import Counters, Tally
@@ -19,12 +19,18 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
     """Placement, counters and every worker, those that are gone last. `suspects` are serial numbers."""
     there = sorted(members, key=lambda member: member.name)
     living = [
-        _worker(member, _state(members, member, suspects), int(members.active.held(member.serial).sum()), counters, now)
+        _worker(
+            member,
+            members.state(member, late=member.serial in suspects),
+            int(members.active.held(member.serial).sum()),
+            counters,
+            now,
+        )
         for member in there
         if member.holds
     ]
     gone = [
-        _worker(member, "gone", 0, counters, now) | {"reason": reason}
+        _worker(member, members.state(member), 0, counters, now) | {"reason": reason}
         for member, reason in sorted(members.gone.values(), key=lambda entry: entry[0].name)
         if member.holds
     ]
@@ -39,14 +45,6 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
         "workers": living + gone,
         "lookahead": [_lookahead(member, now) for member in there if not member.holds],
     }
-
-
-def _state(members: Members, member: Member, suspects: Collection[int]) -> str:
-    if member.failed:
-        return "failed"
-    if member.serial in suspects:
-        return "suspect"
-    return "ready" if member.serial in members.active.members else "assigning"
 
 
 def _lookahead(member: Member, now: float) -> dict[str, Any]:
@@ -65,7 +63,7 @@ def _lookahead(member: Member, now: float) -> dict[str, Any]:
     }
 
 
-def _worker(member: Member, state: str, experts: int, counters: Counters, now: float) -> dict[str, Any]:
+def _worker(member: Member, state: State, experts: int, counters: Counters, now: float) -> dict[str, Any]:
     tally, beat = counters.workers.get(member.name, Tally()), member.beat
     facts: dict[str, Any] = {
         "name": member.name,
@@ -74,7 +72,7 @@ def _worker(member: Member, state: str, experts: int, counters: Counters, now: f
         "host": member.hello.host,
         "isa": member.hello.isa,
         "threads": member.hello.threads,
-        "state": state,
+        "state": state.value,
         "experts": experts,
         "calls": tally.calls,
         "entries": tally.entries,
