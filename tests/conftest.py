@@ -8,7 +8,7 @@ from pathlib import Path
 import moe_models
 import pytest
 from hypothesis import settings
-from worker_process import ScriptedCoordinator
+from worker_process import ScriptedCoordinator, Start, holders_of, write_model
 
 # Machines of any speed and load run these tests: an example that takes long is no failure.
 settings.register_profile("expertmesh", deadline=None)
@@ -35,6 +35,19 @@ def coordinator() -> Iterator[ScriptedCoordinator]:
     """A coordinator over real sockets that says what a test has it say, for processes that hold experts."""
     with ScriptedCoordinator.listening() as coordinator:
         yield coordinator
+
+
+@pytest.fixture(scope="session")
+def holder_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model for processes that hold experts, whose shape is in `worker_process`."""
+    return write_model(tmp_path_factory.mktemp("holder-model"))
+
+
+@pytest.fixture
+def start_worker(coordinator: ScriptedCoordinator, holder_model: Path, tmp_path: Path) -> Iterator[Start]:
+    """Starts workers for that coordinator; they are killed at the end."""
+    with holders_of(coordinator, holder_model, tmp_path, "expert_worker.main") as start:
+        yield start
 
 
 @pytest.fixture(scope="session")
