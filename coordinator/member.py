@@ -59,6 +59,8 @@ class Member:
     """Time since it was last heard, counting only time in which the coordinator listened."""
     beat: Beat | None = None
     beat_at: float | None = None
+    cpu_share: float | None = None
+    """Processor time of its process per time, between the latest two beats."""
     draining: bool = False
     """It is to leave once others hold its experts."""
     drained_for: list[bytes] = field(default_factory=list)
@@ -67,6 +69,12 @@ class Member:
     """It was told to leave, for others do."""
     left: bool = False
     """Its membership ended in order."""
+
+    def take(self, beat: Beat, now: float) -> None:
+        """The latest beat, which came at `now`."""
+        if self.beat is not None and self.beat_at is not None and now > self.beat_at:
+            self.cpu_share = max(0, beat.cpu_us - self.beat.cpu_us) * 1e-6 / (now - self.beat_at)
+        self.beat, self.beat_at = beat, now
 
     @property
     def holds(self) -> bool:

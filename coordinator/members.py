@@ -225,7 +225,7 @@ class Members:
         if self.get(member.serial) is not member or member.failed:
             return []
         member.failed = reason
-        self.active = self.active.without(member.serial)
+        self._leave_out(member)
         log.warning("%s %s gets no more work: %s", member.hello.role, member.name, reason)
         return self._retarget()
 
@@ -343,8 +343,7 @@ class Members:
         del self._by_control[member.control]
         if member.work is not None:
             del self._by_work[member.work]
-        self._told.discard(member.serial)
-        self.active = self.active.without(member.serial)
+        self._leave_out(member)
         while len(self.gone) >= MAX_GONE:
             del self.gone[next(iter(self.gone))]
         self.gone[member.name] = (member, reason)
@@ -358,8 +357,14 @@ class Members:
             done += self._admit(claim.peer, claim.hello)
         return done + self._retarget()
 
+    def _leave_out(self, member: Member) -> None:
+        """It computes nothing from now on."""
+        self._told.discard(member.serial)
+        if member.serial in self.active.members:
+            self.active = self.active.without(member.serial)
+
     def _beat(self, member: Member, beat: Beat, now: float) -> Instructions:
-        member.beat, member.beat_at = beat, now
+        member.take(beat, now)
         done: Instructions = [to(member.control, BeatSeen(session=self.terms.session))]
         claim = self._claims.get(member.name)
         if claim is not None and claim.waited_s >= self.terms.beat_s / 2:  # an earlier beat may be from before a death

@@ -10,6 +10,7 @@ import numpy as np
 from coordinator.member import Member, State
 from coordinator.members import Members
 from coordinator.plan import DEVICE
+from coordinator.signs import Sign, sign_of
 from coordinator.tallies import Counters, Tally
 from protocol.expert_sources import BEAT_SOURCES, TIER_COUNTS
 from protocol.messages import Beat
@@ -26,6 +27,7 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
             counters,
             now,
         )
+        | _sign(sign_of(member, members.terms.beat_s))
         for member in there
         if member.holds
     ]
@@ -88,6 +90,10 @@ def _worker(member: Member, state: State, experts: int, counters: Counters, now:
         "progress": list(member.progress),
     }
     return facts | ({"reason": member.failed} if member.failed else {})
+
+
+def _sign(sign: Sign) -> dict[str, Any]:
+    return {"sign": sign.word} | ({"why": sign.why} if sign.why else {})
 
 
 def _since_start(beat: Beat) -> dict[str, Any]:
