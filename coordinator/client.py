@@ -20,6 +20,8 @@ from protocol.messages import (
     PROTOCOL,
     AskStatus,
     Cancel,
+    Drain,
+    Drained,
     Finished,
     Hello,
     Message,
@@ -205,6 +207,32 @@ class Client:
                 report = message.report
             message = self._receive(0)
         return report
+
+    def drain(self, name: str, within_s: float, watch: Watch = watch_nothing) -> None:
+        """Have a member leave once others hold its experts, and wait until it has.
+
+        ConfigError if there is none of that name, or if it was lost; SilentError if it is there still after `within_s`,
+        and leaves later.
+        """
+        self._send(Drain(name=name))
+        deadline = time.monotonic() + within_s
+        while (left := deadline - time.monotonic()) > 0:
+            match self._receive(min(left, TICK_S)):
+                case Drained(reason="") as drained if drained.name == name:
+                    return
+                case Drained(reason=reason) as drained if drained.name == name:
+                    raise ConfigError(f"{name}: {reason}")
+                case SayHello():
+                    raise ConfigError(
+                        f"the coordinator at {self.endpoint} was started again, and knows of no such wish"
+                    )
+                case None:
+                    watch()
+                case Status():
+                    pass
+                case other:
+                    self._kept.append(other)
+        raise SilentError(f"{name} has not left within {within_s:g} s; it does once others hold its experts")
 
     def cancel(self, request: str) -> None:
         """Want no more tokens of a request: Finished will be its last event."""

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Protocol
 
 from coordinator.deadlines import CallLimits, Line
+from coordinator.hello import MAX_NAME
 from coordinator.member import FromWorker, Instruction, Instructions, Lost, Member, Tell
 from coordinator.members import Members
 from coordinator.placement import Placement
@@ -26,6 +27,7 @@ from protocol.messages import (
     Beat,
     BeatSeen,
     Cancel,
+    Drain,
     Hello,
     Message,
     OpenWork,
@@ -169,6 +171,8 @@ class Cluster:
                 self._follow(self.members.hello(peer, message))
             case Stop() | Submit() | Cancel() if not self.members.is_client(peer):
                 self.tell(peer, SayHello())
+            case Drain() if self.members.is_client(peer):
+                self._follow(self.members.drain(peer, message.name[:MAX_NAME]))
             case Stop():
                 log.info("a client asks for the end")
                 self.closing = True

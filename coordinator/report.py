@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.member import Member
+from coordinator.member import Member, State
 from coordinator.members import Members
 from coordinator.plan import DEVICE
+from coordinator.signs import Sign, sign_of
 from coordinator.tallies import Counters, Tally
 from protocol.expert_sources import BEAT_SOURCES, TIER_COUNTS
 from protocol.messages import Beat
@@ -24,13 +25,28 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
     """Placement, counters and every worker, those that went lately last. `suspects` are serial numbers."""
     there = sorted(members, key=lambda member: member.name)
     living = [
-        _worker(member, _state(members, member, suspects), int(members.active.held(member.serial).sum()), counters, now)
+        _worker(
+            member,
+            members.state(member, late=member.serial in suspects),
+            int(members.active.held(member.serial).sum()),
+            counters,
+            now,
+        )
+        | _sign(sign_of(member, members.terms.beat_s))
         for member in there
         if member.holds
     ]
     left = _left_lately(members, now)
-    gone = [_worker(member, "gone", 0, counters, now) | {"reason": reason} for member, reason in left if member.holds]
-    silent = [_lookahead(member, "gone", now) | {"reason": reason} for member, reason in left if not member.holds]
+    gone = [
+        _worker(member, members.state(member), 0, counters, now) | {"reason": reason}
+        for member, reason in left
+        if member.holds
+    ]
+    silent = [
+        _lookahead(member, members.state(member), now) | {"reason": reason}
+        for member, reason in left
+        if not member.holds
+    ]
     return {
         "placement": members.active.version,
         "device_experts": int(np.count_nonzero(members.active.owner == DEVICE)),
@@ -51,14 +67,6 @@ def _left_lately(members: Members, now: float) -> list[tuple[Member, str]]:
     return sorted(lately, key=lambda one: one[0].name)
 
 
-def _state(members: Members, member: Member, suspects: Collection[int]) -> str:
-    if member.failed:
-        return "failed"
-    if member.serial in suspects:
-        return "suspect"
-    return "ready" if member.serial in members.active.members else "assigning"
-
-
 def _lookahead(member: Member, state: str, now: float) -> dict[str, Any]:
     """One that looks ahead; its beats count layer inputs as calls, and experts that it hinted at as entries."""
     beat = member.beat
@@ -76,7 +84,7 @@ def _lookahead(member: Member, state: str, now: float) -> dict[str, Any]:
     }
 
 
-def _worker(member: Member, state: str, experts: int, counters: Counters, now: float) -> dict[str, Any]:
+def _worker(member: Member, state: State, experts: int, counters: Counters, now: float) -> dict[str, Any]:
     tally, beat = counters.workers.get(member.name, Tally()), member.beat
     facts: dict[str, Any] = {
         "name": member.name,
@@ -85,7 +93,7 @@ def _worker(member: Member, state: str, experts: int, counters: Counters, now: f
         "host": member.hello.host,
         "isa": member.hello.isa,
         "threads": member.hello.threads,
-        "state": state,
+        "state": state.value,
         "experts": experts,
         "calls": tally.calls,
         "entries": tally.entries,
@@ -101,6 +109,10 @@ def _worker(member: Member, state: str, experts: int, counters: Counters, now: f
         "progress": list(member.progress),
     }
     return facts | ({"reason": member.failed} if member.failed else {})
+
+
+def _sign(sign: Sign) -> dict[str, Any]:
+    return {"sign": sign.word} | ({"why": sign.why} if sign.why else {})
 
 
 def _since_start(beat: Beat) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+IN_ORDER = 0
+"""Exit code of a role that left because it was asked to, by `expertmesh drain` or a signal: nobody wants it back."""
 BAD_SETTING = 2
 """Exit code of a role that cannot run as it was asked to: starting it again cannot help."""
 
@@ -45,6 +47,8 @@ class GiveUp:
 
 def after_exit(code: int, lived_s: float, history: RestartHistory, policy: RestartPolicy) -> Again | GiveUp:
     """What to do about a role that lived for `lived_s` and ended with `code` (negative for a signal)."""
+    if code == IN_ORDER:
+        return GiveUp(why="it left as it was asked to")
     if code == BAD_SETTING:
         return GiveUp(why="it cannot run as it was asked to")
     if lived_s >= policy.sound_s:

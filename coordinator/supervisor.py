@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from coordinator.config import COORDINATOR, LOOKAHEAD
-from coordinator.restarts import Again, GiveUp, RestartHistory, RestartPolicy, after_exit
+from coordinator.restarts import IN_ORDER, Again, GiveUp, RestartHistory, RestartPolicy, after_exit
 from protocol.errors import ExpertmeshError
 
 
@@ -82,14 +82,14 @@ class Supervisor:
             return self._restart(role) if now >= role.again_at else []
         child = self._launcher.children[role.name]
         code = child.exit_code()
-        if code is None:
+        if code is None or (role.name == COORDINATOR and code == IN_ORDER):  # which is the end of it all
             return []
         lines = [f"{role.name} (process {child.pid}) {child.ended()}"]
         match after_exit(code, now - child.started_at, role.history, self._policy):
             case Again(delay_s=delay_s, history=history):
                 role.again_at, role.history = now + delay_s, history
             case GiveUp(why=why):
-                if role.name == COORDINATOR or not (self.begun or role.name == LOOKAHEAD):
+                if role.name == COORDINATOR or not (self.begun or role.name == LOOKAHEAD or code == IN_ORDER):
                     raise ExpertmeshError(f"{lines[0]}; it is not started again: {why}")
                 role.given_up = why
                 lines.append(f"{role.name} is not started again: {why}")

@@ -70,6 +70,11 @@ def busy(worker: dict[str, Any], load: Load) -> str:
     return "" if share is None else percent(share)
 
 
+def state(worker: dict[str, Any]) -> str:
+    """Where it stands, and how it is if that is worth a word."""
+    return f"{worker['state']}, {worker['sign']}" if worker.get("why") else str(worker["state"])
+
+
 def beat_age(member: dict[str, Any]) -> str:
     """How long ago the latest beat came; nothing before the first."""
     return "" if member["beat_age_s"] is None else f"{member['beat_age_s']:.1f} s"
@@ -82,13 +87,13 @@ def memory(member: dict[str, Any]) -> str:
 
 def _cells(role: Role | None, worker: dict[str, Any] | None, load: Load) -> tuple[str, ...]:
     known = worker or {}
-    state = role.state if role is not None and (not known or role.state != "running") else known["state"]
+    stands = role.state if role is not None and (not known or role.state != "running") else state(known)
     process = str(role.pid if role is not None else known["pid"])
     restarts = str(role.restarts) if role is not None else ""
     if worker is None:
-        return (state, process, restarts, "", "", "", "", "", "")
+        return (stands, process, restarts, "", "", "", "", "", "")
     return (
-        state,
+        stands,
         process,
         restarts,
         str(worker["experts"]),

@@ -8,10 +8,8 @@ import click
 
 from coordinator.cli.numbers import Whole
 from coordinator.cli.paths import CONFIG
-from coordinator.config import DEFAULT_LISTEN
+from coordinator.cli.whereabouts import whereabouts
 from coordinator.interrupts import Interrupts
-from protocol.endpoints import check_endpoint
-from protocol.errors import ConfigError
 
 
 @click.command("status")
@@ -35,22 +33,8 @@ def command(
     Experts are counted once for each message that needs them: computed from copies in memory, from the page cache, or
     read from files first. A worker whose experts have all been in memory for a while stops looking, and counts none.
     """
-    if endpoint is not None and config is not None:
-        raise ConfigError("ENDPOINT and --config exclude each other: the file says where its cluster listens")
-    where = _listens(config) if config is not None else _endpoint(DEFAULT_LISTEN if endpoint is None else endpoint)
+    where = whereabouts(endpoint, config)
     with interrupts.held():
         from coordinator.cli.asking import tell_status
 
     tell_status(where, as_json=as_json, watch=watch, within_s=within_s)
-
-
-def _listens(config: Path) -> str:
-    from coordinator.cluster_file import read_config
-
-    return check_endpoint(read_config(config).coordinator.listen, dial=True)
-
-
-def _endpoint(text: str) -> str:
-    if "://" not in text and Path(text).exists():
-        raise ConfigError(f"ENDPOINT is the path {text}: a cluster file is given as --config {text}")
-    return check_endpoint(text, dial=True)

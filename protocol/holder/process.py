@@ -1,7 +1,9 @@
 """The process of a holder of experts, but for what it holds them in: options, signals, Hello, both loops, exit code.
 
-Exit code 0 after Stop, a signal, or when the coordinator is gone for good; 2 when it is refused, cannot start or never
-finds a coordinator; 1 when it fails. What went wrong is the last line on stderr, after `error: `.
+Exit code 0 after Stop or a signal; 2 when it is refused, cannot start or never finds a coordinator; 1 when it fails, or
+when the coordinator is gone for good. What went wrong is the last line on stderr, after `error: `.
+
+SIGTERM drains: the process leaves once others hold its experts. A second one, SIGINT and SIGHUP end it at once.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import native
 from protocol.codec import MAX_FRAME_BYTES
 from protocol.errors import ExpertmeshError
 from protocol.holder.control import Control, Experts, ignore_desk
-from protocol.holder.membership import Membership
+from protocol.holder.membership import DRAIN_S, Membership
 from protocol.holder.serve import Desk, Leave, Orders, Progress, compute
 from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello
 from protocol.model import Model
@@ -62,6 +64,13 @@ def parser(role: str, description: str) -> argparse.ArgumentParser:
     add("--model", required=True, metavar="FILE", help="the GGUF model: a file, one of its files, or their folder")
     add("--name", default=f"{socket.gethostname()}-{os.getpid()}", help="what people call this process")
     add("--orphan-s", type=_seconds, default=60.0, metavar="S", help="leave after so long without a coordinator")
+    add(
+        "--drain-s",
+        type=_seconds_or_none,
+        default=DRAIN_S,
+        metavar="S",
+        help="after SIGTERM wait so long for others to hold its experts",
+    )
     add("--log", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
     add("--parent", type=int, metavar="PID", help="die with this process")
     return made
@@ -91,10 +100,15 @@ def _hold(options: argparse.Namespace, opening: Opening) -> Leave:
     endpoint = check_endpoint(options.connect, dial=True)
     orders, progress = Orders(), Progress()
     with Model.open(options.model) as model, opening(model) as holder:
-        _leave_on_signals(orders)  # until now they end it at once (protocol.startup): a device may take a minute
         geometry, hello = model.geometry, _hello(options, model, holder)
         control = Control(
-            Membership(hello, endpoint=options.connect, orphan_s=options.orphan_s, now=time.monotonic()),
+            Membership(
+                hello,
+                endpoint=options.connect,
+                orphan_s=options.orphan_s,
+                drain_s=options.drain_s,
+                now=time.monotonic(),
+            ),
             dial=lambda: Dialled(endpoint),
             shape=(geometry.layers, geometry.experts),
             bank=holder.experts,
@@ -102,6 +116,9 @@ def _hold(options: argparse.Namespace, opening: Opening) -> Leave:
             progress=progress,
             joined=holder.joined,
         )
+        _leave_on_signals(
+            orders, control
+        )  # until now they end it at once (protocol.startup): a device may take a minute
         loaded()
         log.info("dialling %s as %s", endpoint, options.name)
         control.start()
@@ -141,9 +158,16 @@ def _hello(options: argparse.Namespace, model: Model, holder: Holder) -> Hello:
     )
 
 
-def _leave_on_signals(orders: Orders) -> None:
+def _leave_on_signals(orders: Orders, control: Control) -> None:
+    asked: set[int] = set()
+
     def leave(number: int, frame: FrameType | None) -> None:
-        orders.give(Leave(code=0, reason=signal.Signals(number).name))
+        reason = signal.Signals(number).name
+        if number == signal.SIGTERM and number not in asked:
+            asked.add(number)
+            control.drain(reason)
+        else:
+            orders.give(Leave(code=0, reason=reason))
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
@@ -151,7 +175,14 @@ def _leave_on_signals(orders: Orders) -> None:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
+    seconds = _seconds_or_none(text)
+    if not seconds:
         raise argparse.ArgumentTypeError(f"{text} found, a number above 0 expected")
+    return seconds
+
+
+def _seconds_or_none(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} found, a number of 0 or more expected")
     return seconds

@@ -36,7 +36,7 @@ def late_reply(report: Status) -> bool:
 
 def test_a_killed_worker_only_costs_time(cluster: LiveCluster, prompt: list[int], reference: Reference) -> None:
     def alone(report: Status) -> bool:
-        return worker_of(report, "worker-0")["state"] == "gone" and in_force(report) == 1
+        return worker_of(report, "worker-0")["state"] == "lost" and in_force(report) == 1
 
     answer = cluster.answer(prompt, TOKENS, script=[Then(20, cluster.workers[0].kill), Then(alone), Then(late_reply)])
     reference.check(answer)
@@ -65,7 +65,7 @@ def test_a_worker_frozen_for_long_is_given_up_and_joins_again(
     sound_cluster: LiveCluster, prompt: list[int], reference: Reference
 ) -> None:
     def given_up(report: Status) -> bool:
-        return worker_of(report, "worker-0")["state"] == "gone"
+        return worker_of(report, "worker-0")["state"] == "lost"
 
     def back(report: Status) -> bool:
         return in_force(report) == 2

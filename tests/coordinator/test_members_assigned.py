@@ -82,7 +82,7 @@ def test_reports_about_another_placement_are_ignored(message: FromWorker) -> Non
     member, _ = join(mesh, "a")
     assert say(mesh, member, message) == []
     assert not mesh.switch()
-    assert member.progress == (0, 0)
+    assert member.progress == (0, 3)
 
 
 def test_a_worker_that_holds_another_number_of_experts_gets_none() -> None:
@@ -160,7 +160,9 @@ def test_what_a_member_cannot_hold_beside_its_next_set_leaves_the_one_in_force(r
         if name == "a":
             make_ready(mesh)
             before = mesh.active.held(0)
-    for_a, for_b = told(done, Assign)
+    (for_b,) = told(done, Assign)
+    np.testing.assert_array_equal(mesh.active.held(0), before, "nothing is given up before the newcomer is ready")
+    (for_a,) = told(say(mesh, member, AssignReady(placement=2, experts=int(for_b.held.sum()))), Assign)
     assert (for_a.in_force, mesh.active.version) == (1, 1)
     assert for_a.held.any()
     assert for_b.held.any()

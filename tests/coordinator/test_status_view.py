@@ -149,17 +149,31 @@ def test_a_worker_that_waits_for_what_is_on_its_way_is() -> None:
 def test_every_state_that_is_not_as_it_should_be_has_a_sentence() -> None:
     assert remarks_of(
         worker_row("a", state="suspect"),
-        worker_row("b", state="assigning", progress=[2, 6]),
+        worker_row("b", state="loading", progress=[2, 6]),
         worker_row("c", state="failed", reason="no room"),
         worker_row("d", state="gone", reason="it left", since_start=None, beat_age_s=None),
-        worker_row("e", beat_age_s=2.6),
+        worker_row("e", state="lost", reason="silent for 3.1 s", since_start=None),
+        worker_row("f", state="draining"),
+        worker_row("g", sign="frozen", why="nothing was heard of it for 2.6 s"),
+        worker_row("h", state="suspect", sign="stuck", why="something holds it up"),
+        worker_row("i", sign="busy", why="it has computed the work in hand for 3.0 s"),
+        worker_row("j", state="hello"),
     ) == [
         "a is late with an answer, and gets no work until that has come",
         "b makes its experts ready: 2 of 6 layers",
         "c gets no work: no room",
         "d is gone: it left",
-        "e has not been heard of for 3 s",
+        "e is lost: silent for 3.1 s",
+        "f leaves as soon as others hold its experts",
+        "g is frozen: nothing was heard of it for 2.6 s",
+        "h is late with an answer, and gets no work until that has come; something holds it up",
     ]
+
+
+def test_how_a_worker_is_stands_beside_its_state_if_there_is_something_to_say() -> None:
+    frozen = worker_row("a", state="suspect", sign="frozen", why="nothing was heard of it for 2.6 s")
+    (members, *_) = page_of(cluster_report(frozen, worker_row("b", sign="busy"))).sections
+    assert [row[2] for row in members.rows] == ["suspect, frozen", "ready"]
 
 
 def test_work_of_the_coordinator_is_spoken_of_where_there_are_others_for_it() -> None:

@@ -121,3 +121,23 @@ def test_who_cannot_run_before_the_cluster_has_begun_ends_it_all(
     launcher.children["box-0"].code = 2
     with pytest.raises(ExpertmeshError, match=r"box-0 \(process 102\) ended with 2; it is not started again"):
         supervisor.tick()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_who_left_in_order_is_not_started_again(
+    supervisor: Supervisor, launcher: FakeLauncher, clock: list[float], begun: bool
+) -> None:
+    supervisor.begun = begun
+    launcher.children["box-0"].code = 0
+    assert supervisor.tick()[-1] == "box-0 is not started again: it left as it was asked to"
+    clock[0] = 100.0
+    assert supervisor.tick() == []
+    assert supervisor.roles["box-0"].state == "given up"
+    assert launcher.started == 2
+
+
+def test_a_coordinator_that_ended_in_order_is_nothing_to_look_after(
+    supervisor: Supervisor, launcher: FakeLauncher
+) -> None:
+    launcher.children["coordinator"].code = 0
+    assert supervisor.tick() == []

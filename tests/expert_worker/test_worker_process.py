@@ -20,6 +20,7 @@ from protocol import codec
 from protocol.holder.answer import answer
 from protocol.messages import (
     Beat,
+    Drain,
     Hello,
     Refused,
     RunExperts,
@@ -69,7 +70,7 @@ def test_a_whole_life(coordinator: ScriptedCoordinator, start_worker: Start, hol
     coordinator.hear(coordinator.control, Stopped)
     code, last = worker.ends()
     assert code == 0
-    assert "leaving: the coordinator stops" in last
+    assert "leaving: told to by the coordinator" in last
 
 
 def test_a_refused_worker_names_every_mismatch(coordinator: ScriptedCoordinator, start_worker: Start) -> None:
@@ -91,7 +92,7 @@ def test_an_orphan_leaves(coordinator: ScriptedCoordinator, start_worker: Start,
         coordinator.answers_beats = False
         coordinator.welcome(worker)
     code, last = worker.ends()
-    assert code == (0 if joined else 2)
+    assert code == (1 if joined else 2)
     assert f"no word from a coordinator at {coordinator.control.endpoint} for 1 s" in last
     assert f"dialling {coordinator.control.endpoint} as box-0" in worker.log()
 
@@ -164,6 +165,9 @@ def test_signals_are_an_orderly_end(
     else:
         coordinator.hear(coordinator.control, Hello, worker)
     worker.process.send_signal(number)
+    if joined and number == signal.SIGTERM:
+        assert coordinator.hear(coordinator.control, Drain).name == "box-0"
+        coordinator.say(Stop())
     if joined:
         coordinator.hear(coordinator.control, Stopped)
     code, last = worker.ends()

@@ -55,9 +55,9 @@ def hello(name: str, incarnation: str = "a", **change: Any) -> Hello:
     return Hello(**(facts | change))
 
 
-def beat(token: str, step: int = -1, layer: int = -1) -> Beat:
-    """One of a worker that has done nothing yet."""
-    return Beat(
+def beat(token: str, step: int = -1, layer: int = -1, **change: Any) -> Beat:
+    """One of a worker that has done nothing yet; `change` replaces fields."""
+    made = Beat(
         token=token,
         step=step,
         layer=layer,
@@ -68,9 +68,12 @@ def beat(token: str, step: int = -1, layer: int = -1) -> Beat:
         dropped=0,
         resident_bytes=0,
         residency=0,
+        working_us=0,
+        cpu_us=0,
         source="mapped",
         tiers={},
     )
+    return replace(made, **change)
 
 
 def told(instructions: Instructions, kind: type[M], peer: bytes | None = None) -> list[M]:
@@ -112,9 +115,9 @@ def say(mesh: Members, member: Member, message: FromWorker, now: float = 0.0) ->
 
 
 def make_ready(mesh: Members) -> None:
-    """Every member of the placement being prepared reports it ready."""
+    """Every member of the placement being prepared reports it ready, newcomers first."""
     assert mesh.target is not None
-    for serial in mesh.target.members:
+    for serial in sorted(mesh.target.members, key=lambda one: one in mesh.active.members):
         member = mesh.get(serial)
         assert member is not None
         experts = int(mesh.target.held(serial).sum())

@@ -31,6 +31,7 @@ def worker_row(name: str, **changes: Any) -> dict[str, Any]:
         "tiers": tiers(),
         "placement": 2,
         "progress": [6, 6],
+        "sign": "idle",
         **changes,
     }
     return {"since_start": {"calls": row["calls"], "busy_s": row["busy_s"]}, **row}

@@ -113,7 +113,7 @@ def test_an_orphan_leaves() -> None:
     worker.join()
     leave = worker.order()
     assert isinstance(leave, Leave)
-    assert leave.code == 0
+    assert leave.code == 1
     worker.control.finish()
 
 
