@@ -223,7 +223,9 @@ class Client:
                 case Drained(reason=reason) as drained if drained.name == name:
                     raise ConfigError(f"{name}: {reason}")
                 case SayHello():
-                    raise ConfigError(f"the coordinator at {self.endpoint} was started again, and knows of no such wish")
+                    raise ConfigError(
+                        f"the coordinator at {self.endpoint} was started again, and knows of no such wish"
+                    )
                 case None:
                     watch()
                 case Status():

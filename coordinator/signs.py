@@ -1,8 +1,8 @@
 """What a worker's beats say about how it is: idle, busy, held up, or not to be heard; values in, values out.
 
 A dead process shows by its connection, which ends its membership at once. One that lives but is stopped, or whose link
-lets nothing through, is silent. One that beats tells for how long its compute loop has had the work in hand, and how much
-processor time the process used: hardly any between two beats means that something holds it up, a disk most likely.
+lets nothing through, is silent. One that beats tells for how long its compute loop has had the work in hand, and how
+much processor time the process used: hardly any between two beats means that something holds it up, most likely a disk.
 """
 
 from __future__ import annotations

@@ -24,9 +24,7 @@ from coordinator.interrupts import Interrupts
     help="Wait so many seconds for it to leave; it leaves later, too.",
 )
 @click.pass_obj
-def command(
-    interrupts: Interrupts, /, name: str, endpoint: str | None, config: Path | None, within_s: int
-) -> None:
+def command(interrupts: Interrupts, /, name: str, endpoint: str | None, config: Path | None, within_s: int) -> None:
     """Let the worker or peer NAME leave the cluster whose coordinator listens at ENDPOINT.
 
     By default that is tcp://127.0.0.1:7600. First others make its experts ready, then these compute, between two

@@ -118,7 +118,7 @@ def test_if_who_was_to_take_over_cannot_the_local_bank_does() -> None:
 
 
 def test_who_says_hello_anew_is_still_to_leave() -> None:
-    mesh, first, _ = two()
+    mesh, _, _ = two()
     mesh.drain(CLIENT, "a")
     done = mesh.hello(b"again", hello("a"))
     assert told(done, Drained) == []
@@ -182,7 +182,7 @@ def test_asking_often_costs_nothing() -> None:
 
 
 def test_who_is_to_leave_is_given_up_when_it_is_silent() -> None:
-    mesh, first, second = two()
+    mesh, _, second = two()
     mesh.drain(CLIENT, "a")
     done: Instructions = []
     for turn in range(40):
