@@ -230,7 +230,7 @@ class Members:
         return self._retarget()
 
     def tick(self, now: float) -> Instructions:
-        """Let listened-to time pass: give up the silent, settle claims to a name, release who is drained."""
+        """Let listened-to time pass: give up the silent, settle claims to a name, let go who was drained."""
         passed = 0.0 if self._ticked_at is None else min(now - self._ticked_at, self.terms.beat_s)
         self._ticked_at = now
         done = self._release() + self._settle(passed)

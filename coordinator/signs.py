@@ -2,7 +2,7 @@
 
 A dead process shows by its connection, which ends its membership at once. One that lives but is stopped, or whose link
 lets nothing through, is silent. One that beats tells for how long its compute loop has had the work in hand, and how
-much processor time the process used: hardly any between two beats means that something holds it up, a disk most likely.
+much processor time the process used: hardly any between two beats means that something holds it up, most likely a disk.
 """
 
 from __future__ import annotations

@@ -29,9 +29,18 @@ ORPHAN_S = click.option(
     show_default=True,
     help="Leave after so many seconds without a coordinator.",
 )
+DRAIN_S = click.option(
+    "--drain-s",
+    type=Whole(0, 10**6),
+    default=20,
+    show_default=True,
+    help="After SIGTERM wait so many seconds for others to hold its experts.",
+)
 
 
-def become(module: str, *more: str, connect: str, model: Path, name: str | None, orphan_s: int) -> NoReturn:
+def become(
+    module: str, *more: str, connect: str, model: Path, name: str | None, orphan_s: int, drain_s: int = 0
+) -> NoReturn:
     """Run `module` in place of this process, with `more` options. ConfigError if one of the others is of no use."""
     from coordinator.hello import MAX_NAME, is_name
 
@@ -40,6 +49,6 @@ def become(module: str, *more: str, connect: str, model: Path, name: str | None,
     if not is_name(name):
         raise ConfigError(f"--name is {name!r}, expected 1 to {MAX_NAME} printable characters")
     arguments = [f"--connect={connect}", f"--model={model}", f"--name={name}"]  # which may begin with a dash
-    arguments += [f"--orphan-s={orphan_s}", *more]
+    arguments += [f"--orphan-s={orphan_s}", f"--drain-s={drain_s}", *more]
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until protocol.startup has them end it without a traceback
     os.execv(sys.executable, [sys.executable, "-P", "-m", module, *arguments])

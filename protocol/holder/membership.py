@@ -32,6 +32,7 @@ DRAIN_S = 20.0
 """How long a worker that wants to leave waits for others to hold its experts."""
 DRAIN_SILENCE_S = 1.0
 """A worker that is to leave in order does so at once if the coordinator has said nothing for so long."""
+TOLD_TO = "told to by the coordinator"
 MAX_PAUSE_S = 1.0
 """Of a longer time between two calls the rest does not count: the process did not run, or did something else."""
 
@@ -141,12 +142,8 @@ class Membership:
             case Refused():
                 return [Leave(code=2, reason=f"the coordinator at {self._endpoint} refused: {message.in_words()}")]
             case Stop():
-                why = (
-                    f"{self._why_leave}, and others hold its experts"
-                    if self._why_leave
-                    else "told to by the coordinator"
-                )
-                return [Leave(code=0, reason=why)]
+                asked = self._why_leave
+                return [Leave(code=0, reason=f"{asked}, and others hold its experts" if asked else TOLD_TO)]
             case SayHello():
                 self._heard_at = time
                 return [] if welcome is None else self.greet(now)  # else the answer to a Hello is still to come
@@ -198,11 +195,9 @@ class Membership:
         """Why a worker that is to leave does not wait any longer; empty if it does."""
         if time - self._drain_at >= self._drain_s:
             return f"others do not hold its experts within {self._drain_s:g} s"
-        return (
-            f"the coordinator says nothing for {DRAIN_SILENCE_S:g} s"
-            if time - self._heard_at >= DRAIN_SILENCE_S
-            else ""
-        )
+        if time - self._heard_at >= DRAIN_SILENCE_S:
+            return f"the coordinator says nothing for {DRAIN_SILENCE_S:g} s"
+        return ""
 
     def _listened_until(self, now: float) -> float:
         self._time += min(max(0.0, now - self._read_at), MAX_PAUSE_S)

@@ -116,9 +116,7 @@ def _hold(options: argparse.Namespace, opening: Opening) -> Leave:
             progress=progress,
             joined=holder.joined,
         )
-        _leave_on_signals(
-            orders, control
-        )  # until now they end it at once (protocol.startup): a device may take a minute
+        _leave_on_signals(orders, control)  # until now they end it at once: opening a device may take a minute
         loaded()
         log.info("dialling %s as %s", endpoint, options.name)
         control.start()

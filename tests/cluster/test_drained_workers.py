@@ -1,4 +1,4 @@
-"""Workers leave in order while answers stream: nothing is computed twice, nothing is late, the bits are the same."""
+"""Workers that leave in order while answers stream: nothing is computed twice or late, the bits are the same."""
 
 from __future__ import annotations
 

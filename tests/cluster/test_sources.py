@@ -172,9 +172,8 @@ def test_who_waits_for_a_shared_arena_loads_what_its_owner_that_was_killed_has_n
             cluster.workers += [cluster.start_worker(number) for number in own_options]
 
         def others_wait(report: Status) -> bool:
-            return (
-                sum(row["state"] in ("assigned", "loading") and row["name"] != "half" for row in report["workers"]) == 2
-            )
+            others = [row["state"] for row in report["workers"] if row["name"] != "half"]
+            return sum(state in ("assigned", "loading") for state in others) == 2
 
         script = [
             Then(10, half.start),
