@@ -19,6 +19,8 @@ FORWARDED = {
     name.encode(): getattr(signal, f"SIG{name}") for name in ("TERM", "INT", "HUP", "KILL", "STOP", "CONT", "USR1")
 }
 """Lines that are understood; others are ignored."""
+ENDING = frozenset({b"TERM", b"INT", b"HUP", b"KILL"})
+"""Those that end whoever just holds on."""
 LEAVE_S = 5.0
 """Time for the process to end after SIGTERM, once the stream has ended."""
 KILL_S = 5.0
@@ -51,26 +53,47 @@ def run_hosted(command: Sequence[str], cores: int) -> int:
     return 128 - code if code < 0 else code
 
 
+def hold() -> int:
+    """Do nothing until stdin ends, or has a line that would end a process: what a tunnel is kept open by."""
+    lines = _Lines()
+    while (names := lines.read()) is not None and not ENDING.intersection(names):
+        pass
+    return 0
+
+
 def _follow(child: subprocess.Popen[bytes]) -> None:
     """Returns when the child has ended, or nobody is at the other end of stdin any more."""
-    ended = os.pidfd_open(child.pid)
+    ended, lines = os.pidfd_open(child.pid), _Lines()
     try:
-        watched, line = select.poll(), b""
+        watched = select.poll()
         watched.register(STDIN, select.POLLIN)
         watched.register(ended, select.POLLIN)
         while ended not in (ready := [file for file, _ in watched.poll()]):
             if STDIN not in ready:
                 continue
-            said = os.read(STDIN, 4096)
-            if not said:
+            if (names := lines.read()) is None:
                 return
-            *lines, line = (line + said).split(b"\n")
-            line = line[:MAX_LINE]
-            for name in lines:
+            for name in names:
                 if name in FORWARDED:
                     child.send_signal(FORWARDED[name])
     finally:
         os.close(ended)
+
+
+class _Lines:
+    """What comes on stdin, in whole lines."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def read(self) -> list[bytes] | None:
+        """Wait for something; the lines that are whole by then, or None at its end."""
+        said = os.read(STDIN, 4096)
+        if not said:
+            return None
+        *lines, rest = (self._rest + said).split(b"\n")
+        self._rest = rest[:MAX_LINE]
+        return lines
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

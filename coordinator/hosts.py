@@ -63,15 +63,22 @@ class Host:
         user = f"{self.user}@" if self.user else ""
         return f"ssh://{user}{name}" + (f":{self.port}" if self.port else "")
 
-    def running(self, words: Sequence[str], *, settings: Path | None = None) -> tuple[str, ...]:
+    def running(
+        self, words: Sequence[str], *, settings: Path | None = None, forwarded: Sequence[str] = ()
+    ) -> tuple[str, ...]:
         """The local command that runs `words` there, its streams and exit code being those of the remote process.
 
-        `settings` is a file for `ssh -F`, if the account's own are not to be used.
+        `settings` is a file for `ssh -F`, if the account's own are not to be used. Whoever dials one of the `forwarded`
+        (`host:port`) there reaches the same here; it ends if that cannot be.
         """
-        options = [
-            *OPTIONS,
-            *(("-F", str(settings)) if settings else ()),
-            *(("-p", str(self.port)) if self.port else ()),
-        ]
+        options = list(OPTIONS)
+        if settings is not None:
+            options += ["-F", str(settings)]
+        if self.port is not None:
+            options += ["-p", str(self.port)]
+        if forwarded:
+            options += ["-o", "ExitOnForwardFailure=yes"]
+        for address in forwarded:
+            options += ["-R", f"{address}:{address}"]
         target = f"{self.user}@{self.name}" if self.user else self.name
         return ("ssh", *options, target, f"exec {shlex.join(words)}")  # a login shell gets it; it need not stay

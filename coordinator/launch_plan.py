@@ -9,9 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coordinator.config import COORDINATOR, LOOKAHEAD, ClusterConfig, CoordinatorConfig, PeerConfig, WorkerGroup
+from coordinator.config import (
+    COORDINATOR,
+    LOOKAHEAD,
+    ClusterConfig,
+    CoordinatorConfig,
+    PeerConfig,
+    WorkerGroup,
+    inputs_endpoint,
+    work_endpoint,
+)
 from coordinator.hosts import MODULES, Host
 from coordinator.lookahead_choice import LookaheadChoice, lookahead_here
+from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
 
 PEERS_READY_S = 600
@@ -80,13 +90,21 @@ def private_cluster(model: Path, *, workers: int, threads: int, **chosen: Any) -
     return ClusterConfig(model=model, coordinator=coordinator, workers=(group,))
 
 
-def plan_here(config: ClusterConfig, cores: Sequence[int] = ()) -> LaunchPlan:
-    """The processes of `config` on this machine, run by this interpreter, workers bound to `cores`."""
-    return resolve(config, python=sys.executable, cores=cores, lookahead=lookahead_here(config))
+def plan_here(config: ClusterConfig, cores: Sequence[int] = (), tunnels: Sequence[Host] = ()) -> LaunchPlan:
+    """The processes of `config` on this machine, run by this interpreter, workers bound to `cores`.
+
+    `tunnels` are the machines that reach the coordinator through one.
+    """
+    return resolve(config, python=sys.executable, cores=cores, lookahead=lookahead_here(config), tunnels=tunnels)
 
 
 def resolve(
-    config: ClusterConfig, *, python: str, cores: Sequence[int], lookahead: LookaheadChoice = NO_LOOKAHEAD
+    config: ClusterConfig,
+    *,
+    python: str,
+    cores: Sequence[int],
+    lookahead: LookaheadChoice = NO_LOOKAHEAD,
+    tunnels: Sequence[Host] = (),
 ) -> LaunchPlan:
     """The processes of `config`, run by the interpreter `python`; workers get disjoint `cores` if there are enough."""
     members = [(f"{group.name}-{index}", group) for group in config.workers for index in range(group.count)]
@@ -124,7 +142,7 @@ def resolve(
     return LaunchPlan(
         model=config.model,
         listen=config.coordinator.listen,
-        processes=(coordinator, *workers, *peers, *beside),
+        processes=(coordinator, *(_tunnel(config, host) for host in tunnels), *workers, *peers, *beside),
         lookahead=lookahead,
     )
 
@@ -155,6 +173,19 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
     if config.peers:
         options += ["--ready-within", str(PEERS_READY_S)]
     return (python, "-P", "-m", "coordinator.main", *options)
+
+
+def _tunnel(config: ClusterConfig, host: Host) -> ProcessPlan:
+    """What makes the coordinator's endpoints those of another machine's loopback interface, too."""
+    command = next(part.command for part in config.remote if part.host == host)
+    listen = check_endpoint(config.coordinator.listen)
+    endpoints = (listen, work_endpoint(listen), inputs_endpoint(listen))
+    ssh = host.running(
+        (*command, "hosted", "hold"),
+        settings=config.launch.ssh_config,
+        forwarded=[endpoint.removeprefix("tcp://") for endpoint in endpoints],
+    )
+    return ProcessPlan(name=f"tunnel:{str(host).removeprefix('ssh://')}", command=ssh, threads=0, cores=(), host=host)
 
 
 def _placed(

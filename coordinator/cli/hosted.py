@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 
 import click
 
@@ -28,3 +30,26 @@ def run(interrupts: Interrupts, /, cores: int, kind: str, options: tuple[str, ..
         from coordinator.hosted import run_hosted
 
     return run_hosted((sys.executable, "-P", "-m", MODULES[kind], *options), cores)
+
+
+@command.command("check")
+@click.option("--model", "models", multiple=True, type=click.Path(path_type=Path))
+@click.option("--dial", "endpoints", multiple=True, metavar="ENDPOINT")
+@click.pass_obj
+def check(interrupts: Interrupts, /, models: tuple[Path, ...], endpoints: tuple[str, ...]) -> None:
+    """Tell, as a line of JSON, what runs here, how much memory there is, and what is at these paths and endpoints."""
+    with interrupts.held():
+        from coordinator.cli.output import put
+        from coordinator.host_check import look_around
+
+    put(json.dumps(look_around(models, endpoints)) + "\n")
+
+
+@command.command("hold")
+@click.pass_obj
+def hold(interrupts: Interrupts, /) -> int:
+    """Do nothing until stdin ends."""
+    with interrupts.held():
+        from coordinator.hosted import hold
+
+    return hold()

@@ -3,49 +3,24 @@
 from __future__ import annotations
 
 import json
-import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from command_line import COMMAND, processes_of, run, wait_until
-from free_ports import three_ports
-from running_up import CONFIGS, Up, ask, up
+from command_line import processes_of, run, wait_until
+from running_up import Up, ask, up
+from ssh_clusters import cluster_file
 from ssh_server import SshServer, needs_sshd, ssh_server
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180), needs_sshd]
-
-MODEL = CONFIGS / "demo-moe-q4_k_m.gguf"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
     with ssh_server(tmp_path_factory.mktemp("ssh")) as server:
         yield server
-
-
-def cluster_file(folder: Path, server: SshServer, **changes: Any) -> tuple[Path, str]:
-    """One worker here and one there; its endpoint. `changes` are of the latter's keys."""
-    endpoint = f"tcp://127.0.0.1:{three_ports()}"
-    there = {"name": "garage", "host": server.url, "command": shlex.join(COMMAND), **changes}
-    path = folder / "cluster.toml"
-    path.write_text(f"""\
-[model]
-path = "{MODEL}"
-[coordinator]
-listen = "{endpoint}"
-threads = 1
-[[workers]]
-name = "box"
-[[workers]]
-{"".join(f"{key} = {json.dumps(value)}" + chr(10) for key, value in there.items())}
-[launch]
-ssh_config = "{server.settings}"
-""")
-    return path, endpoint
 
 
 def worker_of(endpoint: str, name: str) -> psutil.Process:

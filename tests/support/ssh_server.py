@@ -1,4 +1,7 @@
-"""A real sshd on the loopback interface, with keys, settings and a port of its own, for tests of what runs over ssh."""
+"""A real sshd, with keys, settings and a port of its own, for tests of what runs over ssh.
+
+It listens on the loopback interface, or in a network namespace, which is another machine as far as sockets can tell.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +26,7 @@ needs_sshd = pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, rea
 class SshServer:
     """One that listens."""
 
+    address: str
     port: int
     settings: Path
     """For `ssh -F`: it has the key, and trusts this server and no other."""
@@ -32,12 +36,15 @@ class SshServer:
     @property
     def url(self) -> str:
         """What a cluster file calls it."""
-        return f"ssh://{getpass.getuser()}@127.0.0.1:{self.port}"
+        return f"ssh://{getpass.getuser()}@{self.address}:{self.port}"
 
 
 @contextmanager
-def ssh_server(folder: Path) -> Iterator[SshServer]:
-    """A server whose sessions find the tree's packages, as this process does; it and they end with the block."""
+def ssh_server(folder: Path, address: str = "127.0.0.1", within: Sequence[str] = ()) -> Iterator[SshServer]:
+    """A server whose sessions find the tree's packages, as this process does; it ends with the block.
+
+    `within` is the beginning of a command line that starts it elsewhere, where it has that address.
+    """
     assert SSHD is not None
     folder.mkdir(mode=0o700, exist_ok=True)
     for name in ("host", "client"):
@@ -49,7 +56,7 @@ def ssh_server(folder: Path) -> Iterator[SshServer]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     (folder / "sshd_config").write_text(f"""\
-ListenAddress 127.0.0.1:{port}
+ListenAddress {address}:{port}
 HostKey {folder}/host_key
 PidFile none
 AuthorizedKeysFile {folder}/authorized
@@ -63,7 +70,7 @@ MaxSessions 100
 SetEnv PYTHONPATH={ROOT}
 """)
     known = folder / "known_hosts"
-    known.write_text(f"[127.0.0.1]:{port} {(folder / 'host_key.pub').read_text()}")
+    known.write_text(f"[{address}]:{port} {(folder / 'host_key.pub').read_text()}")
     settings = folder / "ssh_config"
     settings.write_text(f"""\
 Host *
@@ -77,20 +84,20 @@ Host *
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where it gives up its rights
     log = folder / "sshd.log"
     process = subprocess.Popen(
-        [SSHD, "-D", "-f", folder / "sshd_config", "-E", log], stdin=subprocess.DEVNULL, start_new_session=True
+        [*within, SSHD, "-D", "-f", folder / "sshd_config", "-E", log], stdin=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        assert wait_until(lambda: process.poll() is not None or _listens(port), 20.0)
+        assert wait_until(lambda: process.poll() is not None or _listens(address, port), 20.0)
         assert process.poll() is None, log.read_text()
-        yield SshServer(port=port, settings=settings, log=log, process=process)
+        yield SshServer(address=address, port=port, settings=settings, log=log, process=process)
     finally:
         process.kill()
         process.wait()
 
 
-def _listens(port: int) -> bool:
+def _listens(address: str, port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+        socket.create_connection((address, port), timeout=1.0).close()
     except OSError:
         return False
     return True
