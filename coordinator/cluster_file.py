@@ -26,8 +26,20 @@ from coordinator.config import (
 )
 from coordinator.drafts import MAX_DRAFTS
 from coordinator.halves import When
-from coordinator.toml_reader import Read, Reader, later, made_beside, model_beside, one_of, only, shown, text, whole
-from protocol.endpoints import check_endpoint
+from coordinator.toml_reader import (
+    Read,
+    Reader,
+    keys_beside,
+    later,
+    made_beside,
+    model_beside,
+    one_of,
+    only,
+    shown,
+    text,
+    whole,
+)
+from protocol.endpoints import check_endpoint, is_local
 from protocol.expert_sources import BUDGETED_SOURCES, SOURCES
 from protocol.gib import MAX_GIB
 
@@ -36,14 +48,27 @@ def read_config(path: Path) -> ClusterConfig:
     """The cluster that the TOML file at `path` states; ConfigError with one line for each thing that is wrong."""
     reader = Reader(path)
     model_file = model_beside(path.parent)
-    sections = {"model": True, "coordinator": False, "workers": False, "peers": False, "lookahead": False}
+    sections = {
+        "model": True,
+        "coordinator": False,
+        "workers": False,
+        "peers": False,
+        "lookahead": False,
+        "keys": False,
+    }
     reader.sections(sections, refused=LATER_SECTIONS)
     model = reader.table("model", {"path": model_file}, required=("path",))
     coordinator = reader.table("coordinator", {**COORDINATOR_KEYS, "profile": made_beside(path.parent)})
     _report_memory_of_no_device(coordinator, reader)
-    groups = reader.tables("workers", {**WORKER_KEYS, "model_path": model_file}, required=("name",))
-    peers = reader.tables("peers", {**PEER_KEYS, "model_path": model_file}, required=("name",))
+    groups = reader.tables(
+        "workers", {**WORKER_KEYS, "model_path": model_file, "keys_path": keys_beside(path.parent)}, required=("name",)
+    )
+    peers = reader.tables(
+        "peers", {**PEER_KEYS, "model_path": model_file, "keys_path": keys_beside(path.parent)}, required=("name",)
+    )
     lookahead = reader.table("lookahead", LOOKAHEAD_KEYS)
+    keys = reader.table("keys", {"path": keys_beside(path.parent, to_listen=True)}, required=("path",))
+    _report_unkept_address(coordinator, reader)
     _report_shared_names(groups, reader)
     _report_memory_of_no_use(groups, reader)
     _report_taken_names(peers, groups, reader)
@@ -55,7 +80,18 @@ def read_config(path: Path) -> ClusterConfig:
         workers=tuple(WorkerGroup(**_used(group)) for group in groups),
         peers=tuple(PeerConfig(**_used(peer)) for peer in peers),
         lookahead=LookaheadConfig(**lookahead),
+        keys=keys.get("path"),
     )
+
+
+def _report_unkept_address(coordinator: dict[str, Any], reader: Reader) -> None:
+    listen = coordinator.get("listen", DEFAULT_LISTEN)
+    if "keys" not in reader.document and not is_local(listen):
+        reason = (
+            f"{listen} can be reached from elsewhere, and nothing on the wire is encrypted without keys: make some by "
+            '`expertmesh keys new keys`, and add a section [keys] with path = "keys"'
+        )
+        reader.problem("coordinator", 0, "listen", reason)
 
 
 def _report_memory_of_no_device(coordinator: dict[str, Any], reader: Reader) -> None:
@@ -112,7 +148,8 @@ def _used(values: dict[str, Any]) -> dict[str, Any]:
 def _local_endpoint(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"an endpoint is expected, such as {DEFAULT_LISTEN}, found {shown(value)}")
-    check_endpoint(value, dial=True)  # workers must be able to dial it, so a port must be named
+    check_endpoint(value, keyed=True)  # whether there are keys is told by _report_unkept_address
+    check_endpoint(value, dial=True, keyed=True)  # workers must be able to dial it, so a port must be named
     work_endpoint(value)
     return value
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from coordinator.config import COORDINATOR, LOOKAHEAD, ClusterConfig, CoordinatorConfig, PeerConfig, WorkerGroup
 from coordinator.lookahead_choice import LookaheadChoice, lookahead_here
+from protocol.endpoints import check_endpoint
 
 PEERS_READY_S = 600
 """Time for peers to have read their experts: there may be a hundred GiB of them, on a slow disk."""
@@ -42,6 +43,8 @@ class LaunchPlan:
     processes: tuple[ProcessPlan, ...]
     lookahead: LookaheadChoice = NO_LOOKAHEAD
     """Whether a lookahead process is among them, and why."""
+    keys: Path | None = None
+    """The folder of keys, if there is one."""
 
 
 def private_endpoint() -> str:
@@ -106,6 +109,7 @@ def resolve(
         listen=config.coordinator.listen,
         processes=(coordinator, *workers, *peers, *beside),
         lookahead=lookahead,
+        keys=config.keys,
     )
 
 
@@ -132,6 +136,8 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
         options += ["--device", chosen.device, "--vram-gib", _gib(chosen.vram_gib)]
     if chosen.profile is not None:
         options += ["--profile", str(chosen.profile)]
+    if config.keys is not None:
+        options += ["--keys", str(config.keys)]
     if config.peers:
         options += ["--ready-within", str(PEERS_READY_S)]
     return (python, "-P", "-m", "coordinator.main", *options)
@@ -139,7 +145,7 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
 
 def _worker_command(config: ClusterConfig, name: str, group: WorkerGroup, python: str) -> tuple[str, ...]:
     model = group.model_path or config.model
-    options = [*_joining(config, name, model), "--threads", str(group.threads), *_tiers(group)]
+    options = [*_joining(config, name, model, group.keys_path), "--threads", str(group.threads), *_tiers(group)]
     return (python, "-P", "-m", "expert_worker.main", *options)
 
 
@@ -155,7 +161,7 @@ def _tiers(group: WorkerGroup) -> list[str]:
 
 def _peer_command(config: ClusterConfig, peer: PeerConfig, python: str) -> tuple[str, ...]:
     model = peer.model_path or config.model
-    options = [*_joining(config, peer.name, model), "--device", f"cuda:{peer.device}"]
+    options = [*_joining(config, peer.name, model, peer.keys_path), "--device", f"cuda:{peer.device}"]
     options += ["--vram-gib", _gib(peer.vram_gib)]
     return (python, "-P", "-m", "peer_gpu.main", *options)
 
@@ -165,9 +171,13 @@ def _lookahead_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
     return (python, "-P", "-m", "expert_worker.lookahead.main", *options)
 
 
-def _joining(config: ClusterConfig, name: str, model: Path) -> list[str]:
-    """The options of whoever holds experts, or looks ahead."""
-    options = ["--connect", config.coordinator.listen, "--model", str(model), "--name", name]
+def _joining(config: ClusterConfig, name: str, model: Path, keys: Path | None = None) -> list[str]:
+    """The options of whoever holds experts, or looks ahead; `keys` are its own, if it has some."""
+    keys = keys or config.keys
+    connect = check_endpoint(config.coordinator.listen, dial=True, keyed=keys is not None)
+    options = ["--connect", connect, "--model", str(model), "--name", name]
+    if keys is not None:
+        options += ["--keys", str(keys)]
     return options if config.coordinator.device == "cpu" else [*options, "--orphan-s", str(OPENING_S)]
 
 
