@@ -35,6 +35,7 @@ from coordinator.toml_reader import (
     Reader,
     file_beside,
     folder_beside,
+    keys_beside,
     later,
     made_beside,
     model_beside,
@@ -44,7 +45,7 @@ from coordinator.toml_reader import (
     text,
     whole,
 )
-from protocol.endpoints import check_endpoint
+from protocol.endpoints import check_endpoint, is_local
 from protocol.expert_sources import BUDGETED_SOURCES, SOURCES
 from protocol.gib import MAX_GIB
 
@@ -53,18 +54,21 @@ def read_config(path: Path) -> ClusterConfig:
     """The cluster that the TOML file at `path` states; ConfigError with one line for each thing that is wrong."""
     reader = Reader(path)
     model_file = model_beside(path.parent)
-    sections = {"model": True, "coordinator": False, "workers": False, "peers": False, "lookahead": False}
-    sections["launch"] = False
+    optional = ("coordinator", "workers", "peers", "lookahead", "launch", "keys")
+    sections = {"model": True} | dict.fromkeys(optional, False)
     reader.sections(sections, refused=LATER_SECTIONS)
     model = reader.table("model", {"path": model_file}, required=("path",))
     coordinator = reader.table("coordinator", {**COORDINATOR_KEYS, "profile": made_beside(path.parent)})
     _report_memory_of_no_device(coordinator, reader)
-    groups = reader.tables("workers", _placed(WORKER_KEYS, model_file), required=("name",))
-    peers = reader.tables("peers", _placed(PEER_KEYS, model_file), required=("name",))
+    keys_file = keys_beside(path.parent)
+    groups = reader.tables("workers", _placed(WORKER_KEYS, model_file, keys_file), required=("name",))
+    peers = reader.tables("peers", _placed(PEER_KEYS, model_file, keys_file), required=("name",))
     lookahead = reader.table("lookahead", LOOKAHEAD_KEYS)
     launch = reader.table("launch", {"logs": folder_beside(path.parent), "ssh_config": file_beside(path.parent)})
+    keys = reader.table("keys", {"path": keys_beside(path.parent, to_listen=True)}, required=("path",))
     for section, parts in (("workers", groups), ("peers", peers)):
         _report_unreachable(section, parts, coordinator, reader)
+    _report_unkept_address(coordinator, reader)
     _report_shared_names(groups, reader)
     _report_memory_of_no_use(groups, reader)
     _report_taken_names(peers, groups, reader)
@@ -77,12 +81,14 @@ def read_config(path: Path) -> ClusterConfig:
         peers=tuple(PeerConfig(**_used(peer)) for peer in peers),
         lookahead=LookaheadConfig(**lookahead),
         launch=LaunchConfig(**launch),
+        keys=keys.get("path"),
     )
 
 
-def _placed(keys: dict[str, Read], model_file: Read) -> KeysOf:
-    """The keys of a table that may have a `host`: a model's path elsewhere cannot be looked at from here."""
-    here, there = {"model_path": model_file, "command": _no_command}, {"model_path": _path_there, "command": _command}
+def _placed(keys: dict[str, Read], model_file: Read, keys_file: Read) -> KeysOf:
+    """The keys of a table that may have a `host`: a path elsewhere cannot be looked at from here."""
+    here = {"model_path": model_file, "command": _no_command, "keys_path": keys_file}
+    there = {"model_path": _path_there, "command": _command, "keys_path": _path_there}
     return lambda found: {**keys, **(here if found.get("host", LOCAL) == LOCAL else there)}
 
 
@@ -94,6 +100,20 @@ def _report_unreachable(section: str, parts: list[dict[str, Any]], coordinator: 
                 f"no other machine can dial {listen}, where the coordinator listens: a tcp endpoint is expected there"
             )
             reader.problem(section, index, "host", reason)
+        if part.get("host") is not None and "keys" in reader.document and part.get("keys_path") is None:
+            reader.problem(
+                section, index, "host", "the cluster has keys, and a path of its key there is expected: keys_path"
+            )
+
+
+def _report_unkept_address(coordinator: dict[str, Any], reader: Reader) -> None:
+    listen = coordinator.get("listen", DEFAULT_LISTEN)
+    if "keys" not in reader.document and not is_local(listen):
+        reason = (
+            f"{listen} can be reached from elsewhere, and nothing on the wire is encrypted without keys: make some by "
+            '`expertmesh keys new keys`, and add a section [keys] with path = "keys"'
+        )
+        reader.problem("coordinator", 0, "listen", reason)
 
 
 def _report_memory_of_no_device(coordinator: dict[str, Any], reader: Reader) -> None:
@@ -150,7 +170,8 @@ def _used(values: dict[str, Any]) -> dict[str, Any]:
 def _local_endpoint(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"an endpoint is expected, such as {DEFAULT_LISTEN}, found {shown(value)}")
-    check_endpoint(value, dial=True)  # workers must be able to dial it, so a port must be named
+    check_endpoint(value, keyed=True)  # whether there are keys is told by _report_unkept_address
+    check_endpoint(value, dial=True, keyed=True)  # workers must be able to dial it, so a port must be named
     work_endpoint(value)
     return value
 

@@ -43,7 +43,7 @@ def inputs_endpoint(control: str) -> str:
 
 
 def _beside(control: str, ports: int, name: str) -> str:
-    control = check_endpoint(control)
+    control = check_endpoint(control, keyed=True)  # whether it may is for whoever listens
     if control.startswith("ipc://"):
         return check_endpoint(f"{control}-{name}")
     host, _, port = control.rpartition(":")
@@ -102,6 +102,8 @@ class WorkerGroup:
     """Threads of the kernels of each."""
     model_path: Path | None = None
     """The model that they map, if it is not at the coordinator's path."""
+    keys_path: Path | None = None
+    """The key file that they dial with, if it is not of the cluster's folder of keys."""
     source: str = "auto"
     """Where their experts' bytes come from, one of `protocol.expert_sources.SOURCES`."""
     ram_gib: float | None = None
@@ -129,6 +131,8 @@ class PeerConfig:
     """Where it runs; None is this machine."""
     command: tuple[str, ...] = DEFAULT_COMMAND
     """What `expertmesh` is there."""
+    keys_path: Path | None = None
+    """The key file that it dials with, if it is not of the cluster's folder of keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +165,8 @@ class ClusterConfig:
     peers: tuple[PeerConfig, ...] = ()
     lookahead: LookaheadConfig = field(default_factory=LookaheadConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
+    keys: Path | None = None
+    """The folder of keys; None if nothing on the wire is encrypted."""
 
     @property
     def worker_threads(self) -> int:

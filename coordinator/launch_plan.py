@@ -56,6 +56,8 @@ class LaunchPlan:
     processes: tuple[ProcessPlan, ...]
     lookahead: LookaheadChoice = NO_LOOKAHEAD
     """Whether a lookahead process is among them, and why."""
+    keys: Path | None = None
+    """The folder of keys, if there is one."""
 
 
 def private_endpoint() -> str:
@@ -144,6 +146,7 @@ def resolve(
         listen=config.coordinator.listen,
         processes=(coordinator, *(_tunnel(config, host) for host in tunnels), *workers, *peers, *beside),
         lookahead=lookahead,
+        keys=config.keys,
     )
 
 
@@ -170,6 +173,8 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
         options += ["--device", chosen.device, "--vram-gib", _gib(chosen.vram_gib)]
     if chosen.profile is not None:
         options += ["--profile", str(chosen.profile)]
+    if config.keys is not None:
+        options += ["--keys", str(config.keys)]
     if config.peers:
         options += ["--ready-within", str(PEERS_READY_S)]
     return (python, "-P", "-m", "coordinator.main", *options)
@@ -201,7 +206,7 @@ def _placed(
 def _worker_options(config: ClusterConfig, name: str, group: WorkerGroup) -> list[str]:
     model = group.model_path or config.model
     return [
-        *_joining(config, name, model),
+        *_joining(config, name, model, group.keys_path),
         *("--threads", str(group.threads), "--of", _of(config, group)),
         *_tiers(group),
     ]
@@ -227,7 +232,7 @@ def _tiers(group: WorkerGroup) -> list[str]:
 
 def _peer_options(config: ClusterConfig, peer: PeerConfig) -> list[str]:
     model = peer.model_path or config.model
-    options = [*_joining(config, peer.name, model), "--device", f"cuda:{peer.device}"]
+    options = [*_joining(config, peer.name, model, peer.keys_path), "--device", f"cuda:{peer.device}"]
     return [*options, "--vram-gib", _gib(peer.vram_gib)]
 
 
@@ -236,9 +241,13 @@ def _lookahead_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
     return (python, "-P", "-m", "expert_worker.lookahead.main", *options)
 
 
-def _joining(config: ClusterConfig, name: str, model: Path) -> list[str]:
-    """The options of whoever holds experts, or looks ahead."""
-    options = ["--connect", config.coordinator.listen, "--model", str(model), "--name", name]
+def _joining(config: ClusterConfig, name: str, model: Path, keys: Path | None = None) -> list[str]:
+    """The options of whoever holds experts, or looks ahead; `keys` are its own, if it has some."""
+    keys = keys or config.keys
+    connect = check_endpoint(config.coordinator.listen, dial=True, keyed=keys is not None)
+    options = ["--connect", connect, "--model", str(model), "--name", name]
+    if keys is not None:
+        options += ["--keys", str(keys)]
     return options if config.coordinator.device == "cpu" else [*options, "--orphan-s", str(OPENING_S)]
 
 

@@ -47,6 +47,7 @@ from coordinator.wording import counted
 from expert_worker.bank import ExpertBank
 from protocol.errors import ConfigError, ExpertmeshError
 from protocol.gib import gib_argument
+from protocol.keys import ListenKeys
 from protocol.messages import MAX_BEAT_S, MAX_ROWS, MIN_BEAT_S
 from protocol.model import Model
 from protocol.stock import Stock
@@ -101,6 +102,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--drafts", type=_number(int, 0, MAX_DRAFTS), default=0, help="guesses of one step for a request at most")
     add("--halves", choices=get_args(When), default="auto", help="when a step is computed in two halves")
     add("--profile", type=Path, metavar="FILE", help="count which experts are used, and place them by that")
+    add("--keys", type=Path, metavar="FOLDER", help="folder of keys: its own, and who may come in")
     add("--parent", type=int, help="process that this one must not outlive")
     add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
     add("--call-floor-ms", type=_number(int, 1, 10**6), default=1000, help="no call's deadline is shorter")
@@ -127,7 +129,8 @@ def _device(text: str) -> str:
 
 def _run(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
-        control = stack.enter_context(Bound(options.listen))
+        keys = None if options.keys is None else ListenKeys.load(options.keys)
+        control = stack.enter_context(Bound(options.listen, keys=keys))
         model = stack.enter_context(Model.open(options.model))
         keeper = None if options.profile is None else Keeper(options.profile, model)
         rank = None if keeper is None else keeper.rank
@@ -136,8 +139,8 @@ def _run(options: argparse.Namespace) -> None:
             opened(options.device, options.vram_gib, model, pool, max_rows=options.chunk, kv=options.kv, rank=rank)
         )
         longest = longest_work_frame(model.geometry.width)
-        work = stack.enter_context(Bound(work_endpoint(options.listen), max_frame_bytes=longest))
-        publisher = stack.enter_context(Publisher(inputs_endpoint(options.listen)))
+        work = stack.enter_context(Bound(work_endpoint(options.listen), keys=keys, max_frame_bytes=longest))
+        publisher = stack.enter_context(Publisher(inputs_endpoint(options.listen), keys=keys))
         log.info("listening on %s", control.endpoint)
         terms = Terms(
             session=secrets.token_hex(8),
@@ -160,7 +163,7 @@ def _run(options: argparse.Namespace) -> None:
             control,
             work,
             members,
-            wait=lambda timeout_s: wait((work, control), timeout_s),
+            wait=lambda timeout_s: wait((work, control), timeout_s, beside=(publisher,)),
             limits=CallLimits(floor_s=floor_s),
         )
         _stop_on_signals(cluster)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import ConfigError
+from protocol.keys import DialKeys, ListenKeys
 
 Read = Callable[[Any], Any]
 """Takes a key's TOML value and returns what the program uses; ValueError says what is wrong with it."""
@@ -99,6 +100,21 @@ def model_beside(folder: Path) -> Read:
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ValueError(f"{path} is neither a file nor a folder")
         return path.absolute()  # not resolved: the names of links count, those of a split model above all
+
+    return read
+
+
+def keys_beside(folder: Path, *, to_listen: bool = False) -> Read:
+    """A key file, or a folder of keys, which is needed `to_listen`; a relative path starts at `folder`."""
+
+    def read(value: Any) -> Path:
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise ValueError(f"the path of keys is expected, found {shown(value)}")
+        path = (folder / os.path.expanduser(value)).absolute()
+        if to_listen:
+            ListenKeys.load(path)
+        DialKeys.load(path)
+        return path
 
     return read
 

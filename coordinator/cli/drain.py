@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from coordinator.cli.holding import KEYS
 from coordinator.cli.numbers import Whole
 from coordinator.cli.paths import CONFIG
 from coordinator.cli.whereabouts import whereabouts
@@ -16,6 +17,7 @@ from coordinator.interrupts import Interrupts
 @click.argument("name")
 @click.argument("endpoint", required=False)
 @click.option("--config", type=CONFIG, help="The file of the cluster, instead of ENDPOINT.")
+@KEYS
 @click.option(
     "--within-s",
     type=Whole(1, 86400),
@@ -24,14 +26,16 @@ from coordinator.interrupts import Interrupts
     help="Wait so many seconds for it to leave; it leaves later, too.",
 )
 @click.pass_obj
-def command(interrupts: Interrupts, /, name: str, endpoint: str | None, config: Path | None, within_s: int) -> None:
+def command(
+    interrupts: Interrupts, /, name: str, endpoint: str | None, config: Path | None, keys: Path | None, within_s: int
+) -> None:
     """Let the worker or peer NAME leave the cluster whose coordinator listens at ENDPOINT.
 
     By default that is tcp://127.0.0.1:7600. First others make its experts ready, then these compute, between two
     steps, and then its process ends. Answers go on meanwhile.
     """
-    where = whereabouts(endpoint, config)
+    where, known = whereabouts(endpoint, config, keys)
     with interrupts.held():
         from coordinator.cli.draining import drain
 
-    drain(where, name, within_s)
+    drain(where, known, name, within_s)

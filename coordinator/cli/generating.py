@@ -48,6 +48,7 @@ def _ask(
         from coordinator.cli.answer_view import AnswerView
         from coordinator.client import Client, watch_nothing
         from coordinator.tokenizer import Tokenizer
+        from protocol.keys import dial_keys
         from protocol.model import Model
 
     view = AnswerView(show_text=not as_json, interrupts=interrupts)
@@ -55,7 +56,8 @@ def _ask(
         tokenizer = Tokenizer.of(model.files.metadata)
         prompt_ids = prompt_ids_of(question, tokenizer, model.geometry)
         mark, geometry = model.fingerprint, model.geometry.handshake()
-        with Client(config.coordinator.listen, fingerprint=mark, geometry=geometry) as client:
+        keys = dial_keys(config.keys)
+        with Client(config.coordinator.listen, keys=keys, fingerprint=mark, geometry=geometry) as client:
             guard = Guard(launcher, client, view.tell) if launcher else watch_nothing
 
             def watch() -> None:

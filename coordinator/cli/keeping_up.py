@@ -14,6 +14,7 @@ from coordinator.interrupts import Interrupted, Interrupts
 from coordinator.launcher import Launcher, launched
 from coordinator.restarts import RestartPolicy
 from coordinator.supervisor import Supervisor
+from protocol.keys import dial_keys
 from protocol.shards import ModelFiles
 
 LOOK_S = 0.1
@@ -41,7 +42,8 @@ def _supervise(launcher: Launcher, view: ClusterView, said: SimpleQueue[str]) ->
     supervisor = Supervisor(launcher, RestartPolicy())
     asked_at = -ASK_S
     changed: str | None = None
-    with Client(launcher.plan.listen) as client, ModelFiles.open(launcher.plan.model) as model:
+    keys = dial_keys(launcher.plan.keys)
+    with Client(launcher.plan.listen, keys=keys) as client, ModelFiles.open(launcher.plan.model) as model:
         while launcher.children[COORDINATOR].exit_code() != 0:
             _tell_all(view, _waiting(said))
             _tell_all(view, supervisor.tick())

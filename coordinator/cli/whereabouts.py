@@ -1,4 +1,4 @@
-"""Which coordinator a command is to speak to: an endpoint, or the one that a cluster's file names."""
+"""Which coordinator a command speaks to, and with which keys: an endpoint, or the one that a cluster's file names."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ from pathlib import Path
 from coordinator.config import DEFAULT_LISTEN
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
+from protocol.keys import DialKeys, dial_keys
 
 
-def whereabouts(endpoint: str | None, config: Path | None) -> str:
-    """The endpoint to dial, DEFAULT_LISTEN if neither is given; ConfigError if both are, or if it is none."""
+def whereabouts(endpoint: str | None, config: Path | None, keys: Path | None) -> tuple[str, DialKeys | None]:
+    """The endpoint to dial, DEFAULT_LISTEN if neither is given, and the keys; ConfigError if that is none, or two."""
     if endpoint is not None and config is not None:
         raise ConfigError("ENDPOINT and --config exclude each other: the file says where its cluster listens")
-    return _listens(config) if config is not None else _endpoint(DEFAULT_LISTEN if endpoint is None else endpoint)
+    if keys is not None and config is not None:
+        raise ConfigError("--keys and --config exclude each other: the file says which keys its cluster has")
+    where, keys = _listens(config) if config is not None else (_endpoint(endpoint or DEFAULT_LISTEN, keys), keys)
+    return where, dial_keys(keys)
 
 
-def _listens(config: Path) -> str:
+def _listens(config: Path) -> tuple[str, Path | None]:
+    """Endpoint, and keys."""
     from coordinator.cluster_file import read_config
 
-    return check_endpoint(read_config(config).coordinator.listen, dial=True)
+    cluster = read_config(config)
+    return check_endpoint(cluster.coordinator.listen, dial=True, keyed=cluster.keys is not None), cluster.keys
 
 
-def _endpoint(text: str) -> str:
+def _endpoint(text: str, keys: Path | None) -> str:
     if "://" not in text and Path(text).exists():
         raise ConfigError(f"ENDPOINT is the path {text}: a cluster file is given as --config {text}")
-    return check_endpoint(text, dial=True)
+    return check_endpoint(text, dial=True, keyed=keys is not None)

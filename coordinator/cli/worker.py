@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from coordinator.cli.device_options import Gib
-from coordinator.cli.holding import CONNECT, DRAIN_S, ITS_MODEL, NAME, ORPHAN_S, become
+from coordinator.cli.holding import CONNECT, DRAIN_S, ITS_MODEL, KEYS, NAME, ORPHAN_S, become
 from coordinator.cli.numbers import Whole
 from coordinator.config import MAX_THREADS, default_threads
 from protocol.expert_sources import SOURCES
@@ -17,6 +17,7 @@ from protocol.expert_sources import SOURCES
 @CONNECT
 @ITS_MODEL
 @NAME
+@KEYS
 @click.option("--threads", type=Whole(1, MAX_THREADS), help="[default: the cores it may use]")
 @click.option(
     "--source",

@@ -28,10 +28,11 @@ from expert_worker.lookahead.loop import Lookahead
 from expert_worker.lookahead.predict import PREDICTORS, Oracle, Predictor
 from expert_worker.lookahead.routers import Routers
 from expert_worker.lookahead.trace import read_trace
-from protocol.endpoints import hints_endpoint
+from protocol.endpoints import as_dialled, check_endpoint, hints_endpoint
 from protocol.errors import ConfigError, ExpertError
 from protocol.holder import process
 from protocol.holder.watched_files import WatchedFiles
+from protocol.keys import dial_keys
 from protocol.messages import I32, U8, RunExperts, Sums
 from protocol.model import Model
 from protocol.wire import Publisher, Subscriber
@@ -58,8 +59,9 @@ def _opened(model: Model, options: argparse.Namespace) -> Iterator[process.Holde
     routers = Routers.of(model)
     if len(routers.layers) < 2:
         raise ConfigError(f"{model.files.path}: one layer with experts, so there is none to look ahead to")
+    keys, control = dial_keys(options.keys), check_endpoint(options.connect, dial=True, keyed=True)
     lookahead = Lookahead(
-        subscribe=Subscriber,
+        subscribe=lambda named: Subscriber(as_dialled(control, named), keys=keys),
         publish=_publisher,
         predictor=_predictor(routers, options),
         width=model.geometry.width,

@@ -20,18 +20,22 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from threading import Event
 from types import FrameType
 
 import native
 from protocol.codec import MAX_FRAME_BYTES
+from protocol.endpoints import as_dialled, check_endpoint
 from protocol.errors import ExpertmeshError
 from protocol.holder.control import Control, Experts, ignore_desk
 from protocol.holder.membership import DRAIN_S, Membership
 from protocol.holder.serve import Desk, Leave, Orders, Progress, compute
+from protocol.keys import DialKeys, dial_keys
 from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello
 from protocol.model import Model
 from protocol.startup import loaded
-from protocol.wire import Dialled, check_endpoint
+from protocol.wire import Dialled
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +75,7 @@ def parser(role: str, description: str) -> argparse.ArgumentParser:
         metavar="S",
         help="after SIGTERM wait so long for others to hold its experts",
     )
+    add("--keys", type=Path, metavar="PATH", help="key file, or folder of keys, to prove who this is")
     add("--log", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
     add("--parent", type=int, metavar="PID", help="die with this process")
     return made
@@ -97,9 +102,15 @@ def run(options: argparse.Namespace, opening: Opening) -> int:
 
 def _hold(options: argparse.Namespace, opening: Opening) -> Leave:
     """Open everything, serve, close everything. ExpertmeshError if the model or the endpoint is of no use."""
-    endpoint = check_endpoint(options.connect, dial=True)
-    orders, progress = Orders(), Progress()
+    keys = dial_keys(options.keys)
+    endpoint = check_endpoint(options.connect, dial=True, keyed=keys is not None)
+    orders, progress, found = Orders(), Progress(), Event()
     with Model.open(options.model) as model, opening(model) as holder:
+
+        def joined(desk: Desk) -> None:
+            found.set()
+            holder.joined(desk)
+
         geometry, hello = model.geometry, _hello(options, model, holder)
         control = Control(
             Membership(
@@ -109,12 +120,12 @@ def _hold(options: argparse.Namespace, opening: Opening) -> Leave:
                 drain_s=options.drain_s,
                 now=time.monotonic(),
             ),
-            dial=lambda: Dialled(endpoint),
+            dial=lambda: Dialled(endpoint, keys=keys, patient=found.is_set()),
             shape=(geometry.layers, geometry.experts),
             bank=holder.experts,
             orders=orders,
             progress=progress,
-            joined=holder.joined,
+            joined=joined,
         )
         _leave_on_signals(orders, control)  # until now they end it at once: opening a device may take a minute
         loaded()
@@ -122,7 +133,7 @@ def _hold(options: argparse.Namespace, opening: Opening) -> Leave:
         control.start()
         in_order = False
         try:
-            loop = holder.loop or partial(_compute, holder.experts)
+            loop = holder.loop or partial(_compute, partial(_dial_work, endpoint, keys), holder.experts)
             leave = loop(orders, progress)
             in_order = True
         finally:
@@ -130,12 +141,14 @@ def _hold(options: argparse.Namespace, opening: Opening) -> Leave:
     return leave
 
 
-def _compute(experts: Experts, orders: Orders, progress: Progress) -> Leave:
-    return compute(orders, _dial_work, experts, progress)
+def _compute(dial_work: Callable[[str], Dialled], experts: Experts, orders: Orders, progress: Progress) -> Leave:
+    return compute(orders, dial_work, experts, progress)
 
 
-def _dial_work(endpoint: str) -> Dialled:
-    return Dialled(endpoint, max_frame_bytes=MAX_FRAME_BYTES)
+def _dial_work(control: str, keys: DialKeys | None, named: str) -> Dialled:
+    """A work connection to whoever is dialled at `control` and has `named` this endpoint for it."""
+    work = as_dialled(control, named)
+    return Dialled(work, keys=keys, patient=True, max_frame_bytes=MAX_FRAME_BYTES)
 
 
 def _hello(options: argparse.Namespace, model: Model, holder: Holder) -> Hello:

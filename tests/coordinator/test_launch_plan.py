@@ -57,6 +57,21 @@ def test_commands_and_names() -> None:
     assert "far-0" in far
 
 
+def test_keys_are_named_by_path_and_all_addresses_are_dialled_here() -> None:
+    config = ClusterConfig(
+        model=MODEL,
+        coordinator=CoordinatorConfig(listen="tcp://0.0.0.0:7600", threads=2),
+        workers=(WorkerGroup(name="box"), WorkerGroup(name="far", keys_path=Path("/etc/far.key"))),
+        keys=Path("/keys"),
+    )
+    coordinator, box, far = (" ".join(process.command) for process in resolve(config, python="py", cores=()).processes)
+    assert "--listen tcp://0.0.0.0:7600" in coordinator
+    assert "--keys /keys" in coordinator
+    assert "--connect tcp://127.0.0.1:7600" in box
+    assert "--keys /keys" in box
+    assert "--keys /etc/far.key" in far
+
+
 @pytest.mark.parametrize(
     ("vram_gib", "told"), [(None, "auto"), (0.0, "0"), (8.0, "8"), (0.001, "0.001"), (79.123456, "79.123456")]
 )
