@@ -78,6 +78,11 @@ class Child:
         told = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         return (told or lines or [""])[-1]
 
+    def tail(self, count: int) -> list[str]:
+        """The last lines that it wrote."""
+        self.last_words()  # all of them have come, if it has exited
+        return list(self._lines)[-count:]
+
     def ended(self) -> str:
         """How it ended, for people: "exited with code 2: no such file"."""
         code = self.exit_code()

@@ -17,6 +17,14 @@ settings.load_profile("expertmesh")
 DEMO_MODEL = Path(__file__).parents[1] / "configs" / "demo-moe-q4_k_m.gguf"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What programs keep of their runs goes to a folder of this session, not to the account's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def mini_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Gives the file of a model of tests/data/mini.json by its name, written once in a session."""

@@ -16,7 +16,7 @@ from coordinator.interrupts import Interrupts
 from protocol.errors import ExpertmeshError
 
 COMMANDS = (
-    *("generate", "up", "status", "drain", "worker", "peer", "lookahead", "model", "profile", "logits", "keys"),
+    *("generate", "up", "status", "logs", "drain", "worker", "peer", "lookahead", "model", "profile", "logits", "keys"),
     "hosted",
 )
 

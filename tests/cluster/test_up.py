@@ -248,3 +248,28 @@ def test_a_worker_by_hand_joins(tmp_path: Path) -> None:
         assert cluster.process.wait(30) == 0
         _, errors = worker.communicate(timeout=30)
         assert worker.returncode == 0, errors
+
+
+def test_what_processes_wrote_is_kept_and_can_be_followed(tmp_path: Path) -> None:
+    config, endpoint = private_copy("local-1.toml", tmp_path)
+    assert run("logs", "--config", config).stderr.startswith("error: there are no logs in ")
+    with up(config, endpoint) as cluster:
+        cluster.line(rf"logs are in .*{endpoint[-16:]}")
+        cluster.line("ready: 1 worker holds experts")
+        following = start("logs", "--config", config, "-f", "-n", 0, "launcher", "box-0")
+        worker = ask(config)["workers"][0]["pid"]
+        psutil.Process(worker).kill()
+        assert following.stdout is not None
+        assert re.match(rf"launcher: .* box-0 \(process {worker}\) was ended by SIGKILL\n", following.stdout.readline())
+        following.terminate()
+        assert following.wait(20) == 0
+        cluster.line("placement .* in force: 1 worker")
+        cluster.process.send_signal(signal.SIGINT)
+        assert cluster.process.wait(30) == 0
+    lines = run("logs", "--config", config, "-n", 1000).stdout.splitlines()
+    assert {line.split(": ")[0] for line in lines} == {"launcher", "coordinator", "box-0"}
+    assert sum(line.startswith("box-0: ") and "dialling" in line for line in lines) == 2, "of both lives"
+    assert lines[-1].endswith("stopped by SIGINT")
+    assert run("logs", "--config", config, "box-1").stderr.endswith(
+        " has no log of box-1; it has those of launcher, box-0, coordinator\n"
+    )

@@ -24,6 +24,9 @@ class FakeProcess:
     def ended(self) -> str:
         return f"ended with {self.code}"
 
+    def tail(self, count: int) -> list[str]:
+        return [f"line {number}" for number in range(20)][-count:]
+
 
 @dataclass
 class FakeLauncher:
@@ -96,7 +99,8 @@ def test_a_worker_that_keeps_ending_is_given_up_alone(
         launcher.children["box-0"].code = 1
         lines += supervisor.tick()
         clock[0] += 3.0
-    assert lines[-1].startswith("box-0 is not started again: it ended 3 times in a row")
+    assert lines[-9].startswith("box-0 is not started again: it ended 3 times in a row")
+    assert lines[-8:] == [f"box-0 wrote: line {number}" for number in range(12, 20)]
     assert supervisor.roles["box-0"].state == "given up"
     assert supervisor.roles["coordinator"].state == "running"
     assert launcher.started == 4
