@@ -1,4 +1,4 @@
-"""The coordinator's two listening sockets, as `Cluster` knows them: handing over a message takes time, so does taking one in."""
+"""The coordinator's two listening sockets, as `Cluster` knows them: handing over and taking in messages takes time."""
 
 from __future__ import annotations
 

@@ -125,6 +125,7 @@ class SimulatedWorker:
     # --- control ----------------------------------------------------------------------------------------------
 
     def _connect(self, when: float) -> None:
+        self._greeting = True
         world, number = self._world, f"{self.name}/{next(_lives)}"
         self._control, self._work = f"{number}/control".encode(), f"{number}/work".encode()
         world.control.peers[self._control] = world.work.peers[self._work] = self
@@ -158,10 +159,10 @@ class SimulatedWorker:
         world = self._world
         match message:
             case Welcome(token=token):
-                self._token = token
+                self._token, self._greeting = token, False
                 self._say(world.work, self._work, OpenWork(token=token), when)
                 self._beat(when, token)
-            case SayHello():
+            case SayHello() if not self._greeting:
                 self._connect(when)
             case Assign():
                 self._hold(message, when)
