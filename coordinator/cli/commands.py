@@ -16,7 +16,19 @@ from coordinator.interrupts import Interrupts
 from protocol.errors import ExpertmeshError
 
 COMMANDS = (
-    *("generate", "up", "status", "logs", "drain", "worker", "peer", "lookahead", "model", "profile", "logits", "keys"),
+    "generate",
+    "up",
+    "plan",
+    "status",
+    "logs",
+    "drain",
+    "worker",
+    "peer",
+    "lookahead",
+    "model",
+    "profile",
+    "keys",
+    "logits",
     "hosted",
 )
 

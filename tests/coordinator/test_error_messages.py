@@ -117,6 +117,18 @@ COMMAND_LINES: Rows = {
         "Invalid value for '--config': {folder}/none.toml: No such file or directory",
     ),
     "status at once": ("status --within-s 0", "--within-s is 0, expected a whole number from 1 to 3600"),
+    "plan for no worker": (
+        "plan {folder}/good.toml --simulate --workers 1,0",
+        "--workers is 1,0, expected numbers from 1 to 256 with commas between",
+    ),
+    "plan on a slow line": (
+        "plan {folder}/good.toml --simulate --mbit 0",
+        "--mbit is 0, expected a number from 0.1 to 1e+06",
+    ),
+    "plan by no profile": (
+        "plan {folder}/good.toml --simulate --profile {folder}/none",
+        "Invalid value for '--profile': {folder}/none: No such file or directory",
+    ),
     "worker without an endpoint": ("worker --model {demo}", "Missing option '--connect'."),
     "peer without a model": ("peer --connect ipc://@c", "Missing option '--model'."),
     "profile of nothing": ("profile show", "Missing argument 'FILE'."),
