@@ -187,6 +187,8 @@ class SimulatedWorker:
             dropped=0,
             resident_bytes=0,
             residency=0,
+            working_us=0,
+            cpu_us=0,
             source="mapped",
             tiers={},
         )
