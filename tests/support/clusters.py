@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 from cgroups import ControlGroup
+from relays import BadLink
 
 from coordinator.client import Client
 from coordinator.sampling import Sampling
@@ -33,6 +34,10 @@ LEAST_TOKENS = 200
 END_S = 15.0
 PATIENT = ["--call-floor-ms", "20000"]
 """Options of a coordinator, so that a machine under load is no fault."""
+
+HEDGING = ["--hedge-floor-ms", "50"]
+"""Options of a coordinator that hedges as it does for users. Others in tests do not: a machine under load has stalls of
+any length, and tests know who computes what."""
 
 Status = dict[str, Any]
 Condition = Callable[[Status], bool]
@@ -148,6 +153,8 @@ class LiveCluster:
         peer_options: Sequence[str] = (),
         own_options: Mapping[int, Sequence[str]] | None = None,
         group: ControlGroup | None = None,
+        endpoint: str | None = None,
+        links: Mapping[int, BadLink] | None = None,
     ) -> None:
         """`problems` names, by number, workers that misbehave, and how (problem_worker); `isas` is for the workers.
 
@@ -165,6 +172,7 @@ class LiveCluster:
         self._worker_options = list(worker_options)
         self._own_options = dict(own_options or {})
         self._group = group
+        self._links = dict(links or {})
         self._peers = frozenset(peers)
         self._peer_options = list(peer_options)
         self._isas = list(isas)
@@ -172,7 +180,7 @@ class LiveCluster:
         self._coordinator_module = coordinator_module
         self._all: list[RealProcess] = []
         self._coordinator_options = ["--listen", self.endpoint, "--model", str(model), "--workers", str(workers)]
-        self._coordinator_options += coordinator_options
+        self._coordinator_options += ["--hedge-floor-ms", "60000", *coordinator_options]
         self.coordinator = self.restart_coordinator()
         self.workers = [self.start_worker(number) for number in range(workers)]
         self._client = Client(self.endpoint)
@@ -190,6 +198,9 @@ class LiveCluster:
             return self.start(name, "emulated_peer", [*options, *self._peer_options])
         options += [*self._worker_options, *self._own_options.get(number, ())]
         env = {"EXPERTMESH_ISA": self._isas[number]} if self._isas else {}
+        if (link := self._links.get(number)) is not None:
+            options[1] = link.endpoint
+            return self.start(name, "far_worker", options, env | link.routes)
         problem = self._problems.get(number)
         if problem is None:
             return self.start(name, self._worker_module, options, env)
