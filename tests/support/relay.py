@@ -65,8 +65,8 @@ class Relay:
             case ["mbit", number]:
                 self.rate = float(number) * 1e6 / 8
             case ["hold", way]:
-                for one in WAYS[way]:
-                    self._open[one].clear()
+                for name in WAYS[way]:
+                    self._open[name].clear()
             case ["pass"]:
                 for gate in self._open.values():
                     gate.set()
