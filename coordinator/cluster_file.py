@@ -220,6 +220,12 @@ def _when(value: Any) -> When:
     return "auto"
 
 
+def _yes_or_no(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError(f"true or false is expected, found {shown(value)}")
+    return value
+
+
 def _gib(value: Any) -> float | None:
     if value == "auto":
         return None
@@ -237,7 +243,7 @@ COORDINATOR_KEYS: dict[str, Read] = {
     "halves": _when,
     "device": _device,
     "vram_gib": _gib,
-    "local_experts": only(True),
+    "local_experts": _yes_or_no,
     "work_listen": later,
     "bulk_listen": later,
     "layer_input_listen": later,
@@ -261,7 +267,7 @@ PEER_KEYS: dict[str, Read] = {
     "host": _host,
 }
 
-ONE_VALUE_KEYS = frozenset({"local_experts", "mode"})
+ONE_VALUE_KEYS = frozenset({"mode"})
 
 LOOKAHEAD_KEYS: dict[str, Read] = {
     "enabled": _when,

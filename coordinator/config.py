@@ -86,6 +86,8 @@ class CoordinatorConfig:
     """Where the dense half is computed: "cpu", or "cuda:N"."""
     vram_gib: float | None = None
     """GiB of experts in that device's memory, if it has its own; None is as much as fits."""
+    local_experts: bool = True
+    """Whether it computes experts that nobody holds, or has in time; else requests that need them fail."""
     profile: Path | None = None
     """Where it counts which experts are used; None if it does not."""
 

@@ -171,6 +171,8 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
         options += ["--halves", chosen.halves]
     if chosen.device != "cpu":
         options += ["--device", chosen.device, "--vram-gib", _gib(chosen.vram_gib)]
+    if not chosen.local_experts:
+        options += ["--no-local-experts"]
     if chosen.profile is not None:
         options += ["--profile", str(chosen.profile)]
     if config.keys is not None:

@@ -106,6 +106,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--parent", type=int, help="process that this one must not outlive")
     add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
     add("--call-floor-ms", type=_number(int, 1, 10**6), default=1000, help="no call's deadline is shorter")
+    add("--hedge-floor-ms", type=_number(int, 1, 10**6), default=50, help="no call is hedged before that")
+    add("--no-local-experts", action="store_true", help="compute no experts here, and fail for those that nobody holds")
     add("--beat-s", type=_number(float, MIN_BEAT_S, MAX_BEAT_S), default=0.5, help="interval of the workers' beats")
     add("--log", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
     return parser.parse_args(arguments)
@@ -158,16 +160,16 @@ def _run(options: argparse.Namespace) -> None:
             expected=options.workers,
             fresh_token=lambda: secrets.token_hex(16),
         )
-        floor_s = options.call_floor_ms / 1000
+        limits = CallLimits(floor_s=options.call_floor_ms / 1000, hedge_floor_s=options.hedge_floor_ms / 1000)
         cluster = Cluster(
             control,
             work,
             members,
             wait=lambda timeout_s: wait((work, control), timeout_s, beside=(publisher,)),
-            limits=CallLimits(floor_s=floor_s),
+            limits=limits,
         )
         _stop_on_signals(cluster)
-        bank = stack.enter_context(ExpertBank(model, pool))
+        bank = None if options.no_local_experts else stack.enter_context(ExpertBank(model, pool))
         halves = Halves.of(options.halves, socket.gethostname(), options.device, model.geometry)
         last_layer = model.geometry.expert_layers[-1]
         inputs = LayerInputs(publisher=publisher, session=terms.session, last_layer=last_layer)

@@ -78,7 +78,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         drafts = 6
         halves = false
         profile = "a.profile"
-        local_experts = true
+        local_experts = false
         [[workers]]
         name = "box-a"
         count = 2
@@ -103,6 +103,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
     assert (config.coordinator.threads, config.coordinator.kv, config.coordinator.chunk) == (3, "f32", 32)
     assert config.coordinator.drafts == 6
     assert config.coordinator.halves == "off"
+    assert not config.coordinator.local_experts
     assert config.coordinator.profile == tmp_path / "a.profile"
     assert (config.coordinator.device, config.coordinator.vram_gib) == ("cuda:1", 8.0)
     assert config.workers == (

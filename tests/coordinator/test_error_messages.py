@@ -615,12 +615,12 @@ CLUSTERS: dict[str, tuple[str, str]] = {
         'line 5: coordinator.vram_gib: "auto" or a number from 0 to 4096 is expected, found "most"',
     ),
     "wrong types, all at once": (
-        f'{MODEL}[coordinator]\nlisten = 7600\nthreads = true\nkv = 16\nchunk = "all"\nlocal_experts = false\n',
+        f'{MODEL}[coordinator]\nlisten = 7600\nthreads = true\nkv = 16\nchunk = "all"\nlocal_experts = 0\n',
         f"line 4: coordinator.listen: an endpoint is expected, such as tcp://127.0.0.1:7600, found 7600\n"
         f"line 5: coordinator.threads: {THREADS}, found true\n"
         f'line 6: coordinator.kv: "f16" or "f32" is expected, found 16\n'
         f'line 7: coordinator.chunk: {THREADS}, found "all"\n'
-        f"line 8: coordinator.local_experts: false is not available yet; true is",
+        f"line 8: coordinator.local_experts: true or false is expected, found 0",
     ),
     "list for a number": (
         f"{MODEL}[coordinator]\nthreads = [1]\n",

@@ -57,7 +57,9 @@ def test_the_longest_report_fits_a_header() -> None:
         members.from_worker(_join(members, number), Stopped(), 0.0)
     for number in range(MAX_GONE, MAX_GONE + MAX_MEMBERS):
         _join(members, number)
-    counters = Counters(local_entries=MOST, device_entries=MOST, replans=MOST, late_replies=MOST, dropped=MOST)
+    counters = Counters(
+        local_entries=MOST, device_entries=MOST, replans=MOST, hedges=MOST, late_replies=MOST, dropped=MOST
+    )
     for name in {*(member.name for member in members), *members.gone}:
         counters.workers[name] = Tally(calls=MOST, entries=MOST, busy_us=MOST, wait_us=MOST)
     report = mesh_report(members, counters, set(), SHOWN_GONE_S)

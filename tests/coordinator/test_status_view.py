@@ -52,7 +52,7 @@ def full_report() -> dict[str, Any]:
 FULL = """\
 m.gguf at ipc://@here
 ready, placement 2, step 1, requests 0
-avx2, local entries 0, replans 3, late replies 0
+avx2, local entries 0, replans 3, hedges 0, late replies 0
 profile: 100 rows seen, 90 % of uses in 12 experts
 ! box-0 waits for files for 38% of its time: 7% of the experts that it needed had to be read, 380 MiB at 200 MiB/s
 ! box-0 gets no hints in 1 layer for now: they cost more than they saved

@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 from cgroups import ControlGroup
+from relays import BadLink
 
 from coordinator.client import Client
 from coordinator.sampling import Sampling
@@ -35,6 +36,10 @@ LEAST_TOKENS = 200
 END_S = 15.0
 PATIENT = ["--call-floor-ms", "20000"]
 """Options of a coordinator, so that a machine under load is no fault."""
+
+HEDGING = ["--hedge-floor-ms", "50"]
+"""Options of a coordinator that hedges as it does for users. Others in tests do not: a machine under load has stalls of
+any length, and tests know who computes what."""
 
 Status = dict[str, Any]
 Condition = Callable[[Status], bool]
@@ -152,6 +157,7 @@ class LiveCluster:
         group: ControlGroup | None = None,
         listen: str | None = None,
         keys: Path | None = None,
+        links: Mapping[int, BadLink] | None = None,
     ) -> None:
         """`problems` names, by number, workers that misbehave, and how (problem_worker); `isas` is for the workers.
 
@@ -172,6 +178,7 @@ class LiveCluster:
         self._worker_options = list(worker_options)
         self._own_options = dict(own_options or {})
         self._group = group
+        self._links = dict(links or {})
         self._peers = frozenset(peers)
         self._peer_options = list(peer_options)
         self._isas = list(isas)
@@ -179,16 +186,8 @@ class LiveCluster:
         self._coordinator_module = coordinator_module
         self._all: list[RealProcess] = []
         self._key_options = [] if keys is None else ["--keys", str(keys)]
-        self._coordinator_options = [
-            "--listen",
-            listen,
-            *self._key_options,
-            "--model",
-            str(model),
-            "--workers",
-            str(workers),
-        ]
-        self._coordinator_options += coordinator_options
+        self._coordinator_options = ["--listen", listen, *self._key_options, "--model", str(model)]
+        self._coordinator_options += ["--workers", str(workers), "--hedge-floor-ms", "60000", *coordinator_options]
         self.coordinator = self.restart_coordinator()
         self.workers = [self.start_worker(number) for number in range(workers)]
         self._client = Client(self.endpoint, keys=self.keys)
@@ -206,6 +205,9 @@ class LiveCluster:
             return self.start(name, "emulated_peer", [*options, *self._peer_options])
         options += [*self._worker_options, *self._own_options.get(number, ())]
         env = {"EXPERTMESH_ISA": self._isas[number]} if self._isas else {}
+        if (link := self._links.get(number)) is not None:
+            options[1] = link.endpoint
+            return self.start(name, "far_worker", options, env | link.routes)
         problem = self._problems.get(number)
         if problem is None:
             return self.start(name, self._worker_module, options, env)

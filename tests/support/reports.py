@@ -62,6 +62,7 @@ def cluster_report(*workers: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "local_entries": 0,
         "device_entries": 0,
         "replans": 0,
+        "hedges": 0,
         "late_replies": 0,
         "dropped": 0,
         "workers": list(workers),
