@@ -14,6 +14,7 @@ from protocol.errors import ConfigError
 DEFAULT_LISTEN = "tcp://127.0.0.1:7600"
 MAX_LISTEN_PORT = 65533
 MAX_THREADS = 512
+MAX_ORPHAN_S = 10**6
 MAX_WORKERS = 64
 """Of one group, or one answer."""
 MAX_ALL_WORKERS = 256
@@ -85,6 +86,9 @@ class CoordinatorConfig:
     """Where the dense half is computed: "cpu", or "cuda:N"."""
     vram_gib: float | None = None
     """GiB of experts in that device's memory, if it has its own; None is as much as fits."""
+    orphan_s: int | None = None
+    """Seconds for which everybody else waits for a coordinator that is gone; None leaves it to them, or is 300 if it
+    has a GPU to open."""
     profile: Path | None = None
     """Where it counts which experts are used; None if it does not."""
 

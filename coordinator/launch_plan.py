@@ -168,7 +168,8 @@ def _lookahead_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
 def _joining(config: ClusterConfig, name: str, model: Path) -> list[str]:
     """The options of whoever holds experts, or looks ahead."""
     options = ["--connect", config.coordinator.listen, "--model", str(model), "--name", name]
-    return options if config.coordinator.device == "cpu" else [*options, "--orphan-s", str(OPENING_S)]
+    orphan_s = config.coordinator.orphan_s or (0 if config.coordinator.device == "cpu" else OPENING_S)
+    return [*options, "--orphan-s", str(orphan_s)] if orphan_s else options
 
 
 def _gib(gib: float | None) -> str:

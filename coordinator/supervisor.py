@@ -44,9 +44,13 @@ class Role:
     """When it is started again; None while it runs or if it is given up."""
     given_up: str = ""
     """Why it is not started again."""
+    left: bool = False
+    """It left as it was asked to."""
 
     @property
     def state(self) -> str:
+        if self.left:
+            return "left"
         return "given up" if self.given_up else "running" if self.again_at is None else "restarting"
 
 
@@ -91,7 +95,7 @@ class Supervisor:
             case GiveUp(why=why):
                 if role.name == COORDINATOR or not (self.begun or role.name == LOOKAHEAD or code == IN_ORDER):
                     raise ExpertmeshError(f"{lines[0]}; it is not started again: {why}")
-                role.given_up = why
+                role.given_up, role.left = why, code == IN_ORDER
                 lines.append(f"{role.name} is not started again: {why}")
         return lines
 

@@ -69,6 +69,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         drafts = 6
         halves = false
         profile = "a.profile"
+        orphan_s = 5
         local_experts = true
         [[workers]]
         name = "box-a"
@@ -95,6 +96,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
     assert config.coordinator.drafts == 6
     assert config.coordinator.halves == "off"
     assert config.coordinator.profile == tmp_path / "a.profile"
+    assert config.coordinator.orphan_s == 5
     assert (config.coordinator.device, config.coordinator.vram_gib) == ("cuda:1", 8.0)
     assert config.workers == (
         WorkerGroup(name="box-a", count=2, threads=4),
