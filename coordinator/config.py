@@ -15,6 +15,7 @@ from protocol.errors import ConfigError
 DEFAULT_LISTEN = "tcp://127.0.0.1:7600"
 MAX_LISTEN_PORT = 65533
 MAX_THREADS = 512
+MAX_ORPHAN_S = 10**6
 MAX_WORKERS = 64
 """Of one group, or one answer."""
 MAX_ALL_WORKERS = 256
@@ -88,6 +89,9 @@ class CoordinatorConfig:
     """GiB of experts in that device's memory, if it has its own; None is as much as fits."""
     local_experts: bool = True
     """Whether it computes experts that nobody holds, or has in time; else requests that need them fail."""
+    orphan_s: int | None = None
+    """Seconds for which everybody else waits for a coordinator that is gone; None leaves it to them, or is 300 if it
+    has a GPU to open."""
     profile: Path | None = None
     """Where it counts which experts are used; None if it does not."""
 

@@ -250,7 +250,8 @@ def _joining(config: ClusterConfig, name: str, model: Path, keys: Path | None = 
     options = ["--connect", connect, "--model", str(model), "--name", name]
     if keys is not None:
         options += ["--keys", str(keys)]
-    return options if config.coordinator.device == "cpu" else [*options, "--orphan-s", str(OPENING_S)]
+    orphan_s = config.coordinator.orphan_s or (0 if config.coordinator.device == "cpu" else OPENING_S)
+    return [*options, "--orphan-s", str(orphan_s)] if orphan_s else options
 
 
 def _gib(gib: float | None) -> str:

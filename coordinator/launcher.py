@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import native
 from coordinator.children import Child, OnLine, end_all, ignore_line, wait_for_all
@@ -52,8 +53,11 @@ class Launcher:
 
     def start(self, name: str) -> Child:
         """Start the process of that name, for the first time or again. Only from the main thread (see children)."""
+        plan = self._plans[name]
+        if name == COORDINATOR and name in self.children:
+            plan = replace(plan, command=(*plan.command, "--resume"))
         try:
-            child = Child(self._plans[name], self._on_line)
+            child = Child(plan, self._on_line)
         except OSError as error:
             raise ExpertmeshError(f"{name} cannot be started: {error}") from None
         self.children[name] = child

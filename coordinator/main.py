@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 
 STOP_S = 2.0
 """Time for the workers to say that they leave."""
+RESUME_S = 2.0
+"""How long one that takes another's place waits for all that were there: they beat twice a second, then say Hello."""
 FLUSH_S = 0.5
 """Time for last messages to be sent."""
 
@@ -105,6 +107,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--keys", type=Path, metavar="FOLDER", help="folder of keys: its own, and who may come in")
     add("--parent", type=int, help="process that this one must not outlive")
     add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
+    add("--resume", action="store_true", help="take the place of one that died: go on with those who come back")
     add("--call-floor-ms", type=_number(int, 1, 10**6), default=1000, help="no call's deadline is shorter")
     add("--hedge-floor-ms", type=_number(int, 1, 10**6), default=50, help="no call is hedged before that")
     add("--no-local-experts", action="store_true", help="compute no experts here, and fail for those that nobody holds")
@@ -159,6 +162,7 @@ def _run(options: argparse.Namespace) -> None:
             rank=rank,
             expected=options.workers,
             fresh_token=lambda: secrets.token_hex(16),
+            settle_s=RESUME_S if options.resume else None,
         )
         limits = CallLimits(floor_s=options.call_floor_ms / 1000, hedge_floor_s=options.hedge_floor_ms / 1000)
         cluster = Cluster(

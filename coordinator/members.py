@@ -68,7 +68,7 @@ class Members:
     ) -> None:
         """`expected` workers must have joined before the first placement is made; later it follows who is there.
 
-        With `settle_s`, so many seconds of listening will do, whoever has joined by then.
+        With `settle_s`, so many seconds of listening will do, whoever has joined by then, or has nothing ready yet.
 
         `own` (layers, experts) is what the coordinator's slots hold of `stock`, now and ever; `rank` (layers, experts)
         is lower for what is expected to be used more, as of `place`.
@@ -85,6 +85,7 @@ class Members:
         """By name: the last membership that ended and why, of names that nobody has now."""
         self._expected = expected
         self._settle_s = settle_s
+        self._settled = False
         self._started = expected == 0
         self._stopping = False
         self._fresh_token = fresh_token
@@ -124,8 +125,8 @@ class Members:
 
     @property
     def ready(self) -> bool:
-        """The expected workers have joined, and nobody is getting ready for another placement."""
-        return self._started and self.target is None
+        """The expected workers have joined, and nobody is getting ready for another placement; or it was settled."""
+        return self._started and (self.target is None or self._settled)
 
     def state(self, member: Member, *, late: bool = False) -> State:
         """Where a membership stands, or how it ended; `late`: an answer of its worker is overdue."""
@@ -272,11 +273,15 @@ class Members:
 
     def _settle(self, passed: float) -> Instructions:
         """Begin without those who have not come, if that is meant and it is time."""
-        if self._started or self._settle_s is None:
+        if self._settled or self._settle_s is None:
             return []
         self._settle_s -= passed
-        self._started = self._settle_s <= 0
-        return self._retarget() if self._started else []
+        self._settled = self._settle_s <= 0
+        if self._started or not self._settled:
+            return []
+        self._started = True
+        log.info("going on without those who have not come back")
+        return self._retarget()
 
     def _drain(self, member: Member) -> Instructions:
         if member.draining:
@@ -390,6 +395,7 @@ class Members:
         stays as it is, and nobody else has moved anything.
         """
         able = [one for one in self if one.work is not None and not one.failed and not one.draining]
+        able.sort(key=lambda one: one.name)  # so that a coordinator started again asks nobody for anything else
         self._started = self._started or len(able) >= self._expected
         if self._stopping or not self._started:
             return []

@@ -48,9 +48,13 @@ class Role:
     """When it is started again; None while it runs or if it is given up."""
     given_up: str = ""
     """Why it is not started again."""
+    left: bool = False
+    """It left as it was asked to."""
 
     @property
     def state(self) -> str:
+        if self.left:
+            return "left"
         return "given up" if self.given_up else "running" if self.again_at is None else "restarting"
 
 
@@ -97,7 +101,7 @@ class Supervisor:
                     raise ExpertmeshError(
                         "\n".join([f"{lines[0]}; it is not started again: {why}", *_tail(child, code)])
                     )
-                role.given_up = why
+                role.given_up, role.left = why, code == IN_ORDER
                 lines += [f"{role.name} is not started again: {why}", *_tail(child, code)]
         return lines
 

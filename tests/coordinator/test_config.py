@@ -79,6 +79,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         halves = false
         profile = "a.profile"
         local_experts = false
+        orphan_s = 5
         [[workers]]
         name = "box-a"
         count = 2
@@ -105,6 +106,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
     assert config.coordinator.halves == "off"
     assert not config.coordinator.local_experts
     assert config.coordinator.profile == tmp_path / "a.profile"
+    assert config.coordinator.orphan_s == 5
     assert (config.coordinator.device, config.coordinator.vram_gib) == ("cuda:1", 8.0)
     assert config.workers == (
         WorkerGroup(name="box-a", count=2, threads=4),

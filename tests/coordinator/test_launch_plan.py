@@ -116,6 +116,14 @@ def test_holders_outwait_a_coordinator_that_opens_its_gpu() -> None:
         assert all((f"--orphan-s {OPENING_S}" in " ".join(one.command)) == waits for one in holders)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_how_long_holders_wait_is_what_the_file_says(device: str) -> None:
+    coordinator = CoordinatorConfig(threads=1, device=device, orphan_s=7)
+    config = ClusterConfig(model=MODEL, coordinator=coordinator, workers=(WorkerGroup(name="box"),))
+    _, worker = resolve(config, python="py", cores=()).processes
+    assert "--orphan-s 7" in " ".join(worker.command)
+
+
 def test_a_lookahead_process_comes_last_and_is_told_what_to_predict_by() -> None:
     config = ClusterConfig(
         model=MODEL,

@@ -127,7 +127,7 @@ def test_a_peer_is_given_what_is_used_most_and_all_are_told_the_ranking() -> Non
     mesh.hello(b"w", hello("w"))
     mesh.open_work(b"w-work", OpenWork(token="a"))
     mesh.hello(b"p", hello("p", role="peer", room=59))
-    worker, peer = told(mesh.open_work(b"p-work", OpenWork(token="b")), Assign)
+    peer, worker = told(mesh.open_work(b"p-work", OpenWork(token="b")), Assign)
     assert np.argwhere(peer.held).tolist() == [[2, expert] for expert in range(3, 8)]
     np.testing.assert_array_equal(worker.held, 1 - peer.held)
     for assign in (worker, peer):

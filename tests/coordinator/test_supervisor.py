@@ -136,7 +136,7 @@ def test_who_left_in_order_is_not_started_again(
     assert supervisor.tick()[-1] == "box-0 is not started again: it left as it was asked to"
     clock[0] = 100.0
     assert supervisor.tick() == []
-    assert supervisor.roles["box-0"].state == "given up"
+    assert supervisor.roles["box-0"].state == "left"
     assert launcher.started == 2
 
 

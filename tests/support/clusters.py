@@ -223,12 +223,12 @@ class LiveCluster:
         self.workers[number] = self.start_worker(number)
         return self.workers[number]
 
-    def restart_coordinator(self) -> RealProcess:
-        """A new life of the coordinator."""
+    def restart_coordinator(self, *more: str) -> RealProcess:
+        """A new life of the coordinator, with `more` options."""
         self.coordinator = self.start(
             "coordinator",
             self._coordinator_module,
-            self._coordinator_options,
+            [*self._coordinator_options, *more],
             {"EXPERTMESH_ISA": self._coordinator_isa},
         )
         return self.coordinator
