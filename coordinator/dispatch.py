@@ -3,8 +3,8 @@
 Members, the coordinator's device and its processor work at the same time. Layers of two steps may be under way, those
 of a window's halves: then members compute one while the dense half of the other is computed here. Every (row, expert)
 entry is added to the sums exactly once. A part whose worker is late, lost or answers badly is taken from it and
-computed by the local bank as a new attempt; because sums are exact integers and experts are pure functions, that cannot
-change a bit.
+computed by another one that has its experts, or by the local bank, as a new attempt; because sums are exact integers
+and experts are pure functions, that cannot change a bit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from coordinator.halves import Halves
 from coordinator.layer_inputs import LayerInputs
 from coordinator.layer_times import LayerTime, LayerTimes
 from coordinator.placement import Placement
-from coordinator.plan import DEVICE, LOCAL, Coverage, Part, plan_layer
+from coordinator.plan import DEVICE, LOCAL, Coverage, Part, plan_again, plan_layer
 from coordinator.replies import add_reply
 from coordinator.sums import LayerSums
 from expert_worker.bank import ExpertBank
@@ -132,7 +132,7 @@ class MeshExperts:
         if self._cluster.closing:
             raise RequestError("the coordinator is stopping")
         placement, now = self._cluster.members.active, self._cluster.placement()
-        parts = plan_layer(layer, ids, weights, now.owner[layer], now.mates)
+        parts = plan_layer(layer, ids, weights, now.owner[layer], now.second(layer), now.runners)
         planned = self._clock()
         work = _Layer(step=step, layer=layer, rows=rows, sums=sums, coverage=Coverage(ids.size), placement=placement)
         self._layers[step] = work
@@ -191,11 +191,14 @@ class MeshExperts:
         if not parts:
             return
         activations = self._activations(work)  # fetched before the device has more to do
+        refused = []
         for part in parts:
             if part.holder == LOCAL:
                 work.local.append(_Left(part=part))
             elif not self._send(work, part, *activations):
-                self._plan_again(work, part)
+                refused.append(part)
+        for part in refused:  # only now, for nobody can be asked twice
+            self._plan_again(work, part)
 
     def _activations(self, work: _Layer) -> tuple[I8, F32, F32]:
         """Codes and scales, or values, of all rows: whichever form travels in this layer."""
@@ -238,8 +241,27 @@ class MeshExperts:
         return active is not work.placement and not active.holds(part.holder, work.layer, part.expert)
 
     def _plan_again(self, work: _Layer, part: Part, failed: Seat | None = None, reason: str = "") -> None:
+        """Take a part from its holder: others who have its experts get it, or else the local bank.
+
+        So does the local bank what was taken from somebody before, and what a holder could not compute: if it can be
+        computed here, that one was to blame.
+        """
         self._cluster.counters.replans += 1
-        work.local.append(_Left(part=part.again_locally(), failed=failed, reason=reason))
+        if failed is not None or part.attempt:
+            work.local.append(_Left(part=part.again(), failed=failed, reason=reason))
+            return
+        others = self._others(work, part.holder)
+        activations = self._activations(work)
+        for again in plan_again(part, others.owner[work.layer], others.second(work.layer), others.runners):
+            if again.holder == LOCAL or not self._send(work, again, *activations):
+                work.local.append(_Left(part=replace(again, holder=LOCAL)))
+
+    def _others(self, work: _Layer, holder: int) -> Placement:
+        """Who has each expert, of those who are free and have answered what they were asked of this layer."""
+        others = self._cluster.placement().without(holder)
+        for seat in work.awaited:
+            others = others.without(seat.member.serial)
+        return others
 
     # --- computing here ---------------------------------------------------------------------------------------
 
@@ -337,12 +359,12 @@ class MeshExperts:
         return True
 
     def _replace_late(self, work: _Layer) -> None:
-        """Compute here what is past its deadline, and what was asked of a worker that is gone."""
+        """Have others compute what is past its deadline, and what was asked of a worker that is gone."""
         for seat in tuple(work.awaited):
             if self._cluster.time_left(seat, work.step) > 0:
                 continue
             part = work.awaited.pop(seat)
-            log.warning("no answer of worker %s for layer %d: computed here", seat.member.name, work.layer)
+            log.warning("no answer of worker %s for layer %d: computed elsewhere", seat.member.name, work.layer)
             seat.line.give_up(work.step)
             self._plan_again(work, part)
 

@@ -19,8 +19,10 @@ LOCAL = -1
 """The holder that is always there: the coordinator's own expert bank."""
 DEVICE = -2
 """The coordinator's own slots, in the memory of its device."""
-NO_MATES: I64 = np.empty((0, 3), np.int64)
-"""No teams: every expert is computed by its owner."""
+NOBODY_ELSE: I64 = np.empty(0, np.int64)
+"""No second copies of a layer's experts."""
+NO_RUNNERS: I64 = np.empty((0, 4), np.int64)
+"""Every expert is computed by its owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,9 +46,9 @@ class Part:
         """How many entries it has."""
         return len(self.expert)
 
-    def again_locally(self) -> Part:
-        """The same entries as a new attempt, left to the local bank."""
-        return replace(self, holder=LOCAL, attempt=self.attempt + 1)
+    def again(self, holder: int = LOCAL) -> Part:
+        """The same entries as a new attempt, by another holder."""
+        return replace(self, holder=holder, attempt=self.attempt + 1)
 
     def distinct_rows(self, rows: int) -> tuple[I32, I32]:
         """The rows this part needs of a window of `rows`, ascending, and each entry's index into them."""
@@ -76,19 +78,37 @@ class Coverage:
         return True
 
 
-def plan_layer(layer: int, ids: I32, weights: F32, owner: I64, mates: I64 = NO_MATES) -> list[Part]:
+def plan_layer(
+    layer: int, ids: I32, weights: F32, owner: I64, also: I64 = NOBODY_ELSE, runners: I64 = NO_RUNNERS
+) -> list[Part]:
     """Split a layer's routed entries by holder, ascending; so those that stay in this process come first.
 
-    ids and weights are (rows, k); `owner` (experts,), int64, names each expert's holder in this layer. What a team owns
-    is shared out evenly among `mates` (members of teams, 3), as Placement has them: the most expensive expert first, to
-    whoever would be done with it first (the LPT rule of R. L. Graham, 1969). RequestError, naming layer and row, for
-    ids out of range, an expert twice in one row, or a weight that is not finite.
+    ids and weights are (rows, k); `owner` and `also` (experts,), int64, name who has each expert in this layer, and
+    `runners` how fast these are and who is of their teams, as Placement has them. What more than one has is shared out:
+    the most expensive expert first, to whoever would be done with it first (the LPT rule of R. L. Graham, 1969), its
+    owner if that makes no difference. RequestError, naming layer and row, for ids out of range, an expert twice in one
+    row, or a weight that is not finite.
     """
     _check_shape(layer, ids, weights)
     try:
-        return native.plan_entries(Part, ids, weights, owner, mates)
+        return native.plan_entries(Part, ids, weights, owner, also, runners)
     except ValueError as error:  # names the row
         raise RequestError(f"layer {layer}, {error}") from None
+
+
+def plan_again(part: Part, owner: I64, also: I64, runners: I64) -> list[Part]:
+    """A part's entries as new attempts, split by who has their experts now, as of `plan_layer`."""
+    places = [place for place in range(part.bits.bit_length()) if part.bits >> place & 1]
+    anew = native.plan_entries(Part, part.expert[:, None], part.weight[:, None], owner, also, runners)
+    return [
+        replace(
+            one,
+            attempt=part.attempt + 1,
+            bits=sum(1 << places[entry] for entry in one.row.tolist()),
+            row=part.row[one.row],
+        )
+        for one in anew  # whose rows are entries of the part
+    ]
 
 
 def _check_shape(layer: int, ids: I32, weights: F32) -> None:
