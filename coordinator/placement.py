@@ -108,7 +108,8 @@ class Placement:
         teams = self.runners[self.runners[:, 0] == member, 1]
         if not len(teams) or teams[0] < 0:
             return np.array([member], np.int64)
-        return self.runners[self.runners[:, 1] == teams[0], 0]
+        team: I64 = self.runners[self.runners[:, 1] == teams[0], 0]
+        return team
 
     def left_over(self, stock: Stock) -> int:
         """How many experts nobody else holds than the local bank."""
@@ -124,16 +125,9 @@ class Placement:
         runners = self.runners[self.runners[:, 0] != member]
         heirs = team[team != member]
         if len(heirs):
-            return replace(self, members=members, runners=runners, **self._left_to(member, heirs))
+            owner, also = _left_to(heirs, member, self.owner), _left_to(heirs, member, self.also)
+            return replace(self, members=members, runners=runners, owner=owner, also=also)
         return replace(self._giving_up(self.owner == member, self.also == member), members=members, runners=runners)
-
-    def _left_to(self, member: int, heirs: I64) -> dict[str, I64]:
-        """Owners and second holders, with a member's work shared out among heirs."""
-        tables = {"owner": self.owner.copy(), "also": self.also.copy()}
-        for table in tables.values():
-            orphaned = table == member
-            table[orphaned] = np.resize(heirs, np.count_nonzero(orphaned))
-        return tables
 
     def giving_up(self, member: int, wanted: U8) -> Placement:
         """The same placement with those of a member's experts left to who else has them, or else to the local bank,
@@ -165,6 +159,13 @@ class Placement:
 
     def _all_also(self) -> I64:
         return self.also if self.also.size else np.full_like(self.owner, LOCAL)
+
+
+def _left_to(heirs: I64, member: int, table: I64) -> I64:
+    """A table of holders with what a member has shared out among its heirs."""
+    table, orphaned = table.copy(), table == member
+    table[orphaned] = np.resize(heirs, np.count_nonzero(orphaned))
+    return table
 
 
 def own_share(stock: Stock, limit: int, rank: I32 | None = None) -> U8:

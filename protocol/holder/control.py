@@ -161,6 +161,7 @@ class Control:
             wait_us=done.wait_us,
             dropped=malformed + self._membership.dropped + done.misdirected + done.malformed,
             resident_bytes=_resident_bytes(),
+            round_trip_us=self._membership.round_trip_us,
             residency=self._exchanging.residency,
             source=self._bank.source_name,
             tiers=self._bank.counts(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -27,6 +28,8 @@ HELLO_AGAIN_S = 2.0
 """A Hello that was not answered is said again after this long."""
 SILENCE_S = 10.0
 """A coordinator that answered no beat for this long may be another one by now: Hello again."""
+ROUND_TRIPS = 8
+"""How many are remembered."""
 MAX_PAUSE_S = 1.0
 """Of a longer time between two calls the rest does not count: the process did not run, or did something else."""
 
@@ -87,11 +90,18 @@ class Membership:
         self._read_at = now
         self._time = 0.0  # listened-to time; the others are readings of it
         self._heard_at = self._seen_at = self._greeted_at = self._beat_at = 0.0
+        self._beat_sent_at: float | None = None  # of the clock; until it is answered
+        self._round_trips: deque[float] = deque(maxlen=ROUND_TRIPS)
 
     @property
     def joined(self) -> bool:
         """Whether a coordinator takes this worker for a member, as far as it knows."""
         return self._welcome is not None
+
+    @property
+    def round_trip_us(self) -> int:
+        """Of a beat and its answer, the least of the last few: the coordinator is busy at times; -1 before the first."""
+        return round(min(self._round_trips) * 1e6) if self._round_trips else -1
 
     @property
     def time(self) -> float:
@@ -100,7 +110,7 @@ class Membership:
 
     def greet(self, now: float) -> list[Instruction]:
         """Hello, the first or another one: from now on only what answers it counts."""
-        self._welcome = None
+        self._welcome = self._beat_sent_at = None
         self._greeted_at = self._listened_until(now)
         return [Greet(hello=self._hello)]
 
@@ -120,6 +130,7 @@ class Membership:
                 return [] if welcome is None else self.greet(now)  # else the answer to a Hello is still to come
             case BeatSeen() if welcome is not None:
                 self._heard_at = self._seen_at = time
+                self._beat_answered(now)
                 return [] if message.session == welcome.session else self.greet(now)
             case Assign() if welcome is not None:
                 self._heard_at = time
@@ -146,6 +157,7 @@ class Membership:
         if time < self._beat_at:
             return []
         self._beat_at = time + self._welcome.beat_s
+        self._beat_sent_at = now
         return [SendBeat(token=self._welcome.token)]
 
     def due_s(self) -> float:
@@ -155,6 +167,11 @@ class Membership:
         else:
             due_at = min(self._seen_at + SILENCE_S, self._beat_at)
         return min(due_at, self._heard_at + self._orphan_s) - self._time
+
+    def _beat_answered(self, now: float) -> None:
+        if self._beat_sent_at is not None:
+            self._round_trips.append(now - self._beat_sent_at)
+            self._beat_sent_at = None
 
     def _listened_until(self, now: float) -> float:
         self._time += min(max(0.0, now - self._read_at), MAX_PAUSE_S)

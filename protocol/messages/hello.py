@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from protocol.errors import ProtocolError
-from protocol.messages.base import MAX_BEAT_S, MIN_BEAT_S, U8, Message, Spec
+from protocol.messages.base import MAX_BEAT_S, MAX_ENTRY_NS, MIN_BEAT_S, U8, Message, Spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -23,11 +23,14 @@ class Hello(Message):
     geometry: dict[str, int]  # layers, experts, width, expert_width
     isa: str
     threads: int
+    entry_ns: int  # nanoseconds in its kernels for one expert of one row, as of a trial at its start; 0: nobody tried
     room: int  # bytes of experts that it can hold; -1: any number of them, where they lie
     pages: str  # equal for whoever computes from the same pages of memory, see protocol.pages; empty: from its own
     able: Annotated[U8, Spec("u1", 2)]  # (layers, experts): 1 for those whose weights it has; (0, 0) if all
 
     def __post_init__(self) -> None:
+        if not 0 <= self.entry_ns <= MAX_ENTRY_NS:
+            raise ProtocolError(f"entry_ns must lie in 0..{MAX_ENTRY_NS}, found {self.entry_ns}")
         if self.able.size and self.able.max() > 1:
             raise ProtocolError(f"able must be 0 or 1 everywhere, found {self.able.max()}")
 

@@ -32,6 +32,7 @@ GOOD = Hello(
     geometry=dict(TERMS.geometry),
     isa="avx2",
     threads=2,
+    entry_ns=0,
     room=-1,
     pages="0123456789abcdef",
     able=ALL_EXPERTS,

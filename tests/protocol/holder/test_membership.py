@@ -244,3 +244,22 @@ def test_what_a_worker_does_not_take_is_counted(member: Membership, message: Mes
 def test_before_a_welcome_there_is_nothing_to_do(fresh: Membership, message: Message) -> None:
     assert fresh.hear(message, 0.1) == []
     assert fresh.dropped == 1
+
+
+def test_the_round_trip_is_the_least_of_the_last_beats(member: Membership) -> None:
+    assert member.round_trip_us == -1
+    member.hear(BeatSeen(session="s1"), 0.02)
+    assert member.round_trip_us == 20000
+    member.hear(BeatSeen(session="s1"), 0.021)  # a probe: no beat was waiting for an answer
+    assert member.round_trip_us == 20000
+    now = 0.021
+    for took in [0.25, 0.003, *[0.25] * 7]:
+        while not any(isinstance(one, SendBeat) for one in member.tick(now)):
+            now += 0.1
+        now += took
+        member.hear(BeatSeen(session="s1"), now)
+    assert member.round_trip_us == 3000
+    while not any(isinstance(one, SendBeat) for one in member.tick(now)):
+        now += 0.1
+    member.hear(BeatSeen(session="s1"), now + 0.25)
+    assert member.round_trip_us == 250000
