@@ -10,13 +10,15 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
 from coordinator.deadlines import CallLimits, Line
 from coordinator.member import FromWorker, Instruction, Instructions, Lost, Member, Tell
 from coordinator.members import Members
+from coordinator.pace import Pace
+from coordinator.pace_meter import HereMeter, PaceMeter
 from coordinator.placement import Placement
 from coordinator.plan import Part
 from coordinator.tallies import Counters
@@ -51,6 +53,10 @@ BURST = 200
 """Messages taken in at one go, at most: a flood on a socket must not hold up the steps."""
 MAX_INBOX = 1000
 """What clients said and nobody has heard yet; what exceeds it is dropped."""
+REVIEW_S = 2.0
+"""How often it is looked whether paces have drifted."""
+REVISIT_S = 300.0
+"""A worker that was left out for so long is thought to be as fast as when it joined: what slowed it may be over."""
 STRIKES = 8
 """Failed or wrong answers in a row after which a worker gets no more work until it says Hello anew."""
 
@@ -63,6 +69,12 @@ class Seat:
     line: Line
     strikes: int = 0
     """Failed or wrong answers since the last good one."""
+    meter: PaceMeter = field(default_factory=PaceMeter)
+    """How fast its calls for one row are."""
+    timed: dict[int, tuple[float, int]] = field(default_factory=dict)
+    """Of such calls under way, by step: when they were sent, and their entries."""
+    called_at: float = 0.0
+    """When it was given its last call."""
 
 
 class Socket(Protocol):
@@ -95,6 +107,8 @@ class Cluster:
         """What clients said, for the service."""
         self.closing = False
         """Somebody wants the end: a client said Stop, or a signal came. No further layer is begun."""
+        self.meter = HereMeter()
+        """What the coordinator itself takes; the dispatcher and the service fill it."""
         self.busy_since = 0.0
         """When there began to be something to compute: what workers waited before that is no wait."""
         self._control = control
@@ -104,7 +118,7 @@ class Cluster:
         self._clock = clock
         self._seats: dict[int, Seat] = {}
         self._latest = (-1, -1)  # (step, layer) of the newest call, the greatest
-        self._waited_at = self._tick_at = self._probe_at = 0.0
+        self._waited_at = self._tick_at = self._probe_at = self._review_at = 0.0
         self._to_do: deque[Instruction] = deque()
         self._following = False
 
@@ -142,6 +156,9 @@ class Cluster:
         if now >= self._tick_at:
             self._tick_at = now + TICK_S
             self._follow(self.members.tick(now))
+        if now >= self._review_at:
+            self._review_at = now + REVIEW_S
+            self._follow(self.members.review(self._paces(now), self.meter.here()))
         return self._work in ready
 
     def answers(self) -> Iterator[tuple[Seat, Sums | WorkFailed]]:
@@ -222,6 +239,14 @@ class Cluster:
         self.counters.dropped += 1
         log.debug("dropped %s of peer %s: nobody asked for it", type(message).__name__, peer.hex())
 
+    def _paces(self, now: float) -> dict[int, Pace | None]:
+        """What calls tell of each member's pace."""
+        for serial in self.members.active.left_out:
+            seat = self._seats.get(serial)
+            if seat is not None and now - seat.called_at > REVISIT_S:
+                seat.meter = PaceMeter()
+        return {serial: seat.meter.pace() for serial, seat in self._seats.items()}
+
     # --- calls ------------------------------------------------------------------------------------------------
 
     def placement(self) -> Placement:
@@ -249,14 +274,20 @@ class Cluster:
         if not self._work.send(work, message):
             self._follow(self.members.unroutable(work))
             return False
-        seat.line.begin(message.step, message.layer, part, self._clock())
+        now = seat.called_at = self._clock()
+        seat.line.begin(message.step, message.layer, part, now)
+        if len(message.row) == 1:
+            seat.timed[message.step] = now, len(part)
         self._latest = max(self._latest, (message.step, message.layer))
         return True
 
     def close_call(self, seat: Seat, message: Sums | WorkFailed) -> None:
         """Its answer has come, whatever it is worth."""
-        busy_s = message.busy_us * 1e-6 if isinstance(message, Sums) else None
-        seat.line.answered(message.step, self._clock(), busy_s)
+        busy_s, now = message.busy_us * 1e-6 if isinstance(message, Sums) else None, self._clock()
+        sent_at, entries = seat.timed.pop(message.step, (now, 0))
+        if entries and busy_s is not None and not seat.line.suspect:
+            seat.meter.observe(entries, now - sent_at, busy_s)
+        seat.line.answered(message.step, now, busy_s)
 
     def time_left(self, seat: Seat, step: int) -> float:
         """Seconds until the deadline of a step's call on a seat; 0 if it is past, given up, or there is none."""

@@ -36,9 +36,14 @@ class Expected:
     beside its kernels, for its kernels."""
 
     @property
+    def experts_s(self) -> float:
+        """Of all layers' experts."""
+        return float(self.layer_s.sum())
+
+    @property
     def token_s(self) -> float:
         """From token to token."""
-        return self.dense_s + float(self.layer_s.sum())
+        return self.dense_s + self.experts_s
 
     @property
     def limits(self) -> dict[What, float]:

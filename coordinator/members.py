@@ -11,14 +11,19 @@ itself does not give up workers whose beats wait in its socket.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from coordinator.config import MAX_ALL_WORKERS
+from coordinator.cost import Expected
+from coordinator.demand import Demand
+from coordinator.drift import Drift
 from coordinator.hello import MAX_NAME, Terms, mismatches, where
 from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, Tell, to
+from coordinator.pace import Pace
 from coordinator.placement import Holder, Placement, place
+from coordinator.planner import Here, Planner
 from coordinator.wording import counted
 from protocol.messages import (
     I32,
@@ -60,17 +65,22 @@ class Members:
         fresh_token: Callable[[], str],
         own: U8 | None = None,
         rank: I32 | None = None,
+        demand: Demand | None = None,
+        replicas: float = 1.0,
     ) -> None:
         """`expected` workers must have joined before the first placement is made; later it follows who is there.
 
         `own` (layers, experts) is what the coordinator's slots hold of `stock`, now and ever; `rank` (layers, experts)
-        is lower for what is expected to be used more, as of `place`.
+        is lower for what is expected to be used more, as of `place`; `demand` and `replicas` are as of Planner.
         """
         self.terms = terms
         self._stock = stock
-        self._own = np.zeros((len(stock.slot_bytes), stock.experts), np.uint8) if own is None else own
+        own = np.zeros((len(stock.slot_bytes), stock.experts), np.uint8) if own is None else own
         self._rank = rank
-        self.active = place(0, stock, self._own, ())
+        self._planner = Planner(stock=stock, own=own, rank=rank, demand=demand, replicas=replicas)
+        self._drift = Drift()
+        self._here = Here()
+        self.active = place(0, stock, own, ())
         """The placement that plans are made from."""
         self.target: Placement | None = None
         """The placement that members are getting ready for."""
@@ -220,6 +230,24 @@ class Members:
         log.info("placement %d in force: %s; %s with the coordinator's processor", target.version, workers, nobodys)
         return True
 
+    def review(self, paces: Mapping[int, Pace | None], here: Here) -> Instructions:
+        """Now and then: what is known of paces by now, by serial number. If they have drifted others may get more."""
+        self._here = here
+        for member in self:
+            member.pace = paces.get(member.serial)
+        if not self.ready or not self._drift.seen(self._paces()):
+            return []
+        self.active = self.active.at_pace(self.active.version, self._holders())
+        return self._retarget()
+
+    def outlook(self) -> Expected | None:
+        """What a token is expected to take now; None if that cannot be known."""
+        holders = self._holders()
+        there = {holder.serial for holder in holders}
+        if self._planner.demand is None or not there.issuperset(self.active.members) or not self._drift.known:
+            return None
+        return self._planner.outlook(self.active, holders, self._here)
+
     def stop(self) -> Instructions:
         """Tell every worker to stop; each ends its membership with Stopped. Nobody is admitted any more."""
         self._stopping, self.target = True, None
@@ -299,7 +327,8 @@ class Members:
 
     def _retarget(self) -> Instructions:
         """Prepare a placement for exactly those who can hold one now; tell each what to hold."""
-        able = tuple(member.serial for member in self if member.work is not None and not member.failed)
+        holders = self._holders()
+        able = tuple(holder.serial for holder in holders)
         self._started = self._started or len(able) >= self._expected
         if self._stopping or not self._started:
             return []
@@ -307,8 +336,8 @@ class Members:
             self.target = None  # in the placement in force nothing is left to members by now
             return []
         latest = self.active if self.target is None else self.target
-        holders = [_holder(self._members[serial]) for serial in able]
-        wanted = place(self._version + 1, self._stock, self._own, holders, self._rank)
+        wanted = self._planner.place(self._version + 1, holders, latest, self._here)
+        self._drift.placed(self._paces())
         if wanted.is_like(latest):
             return []
         self._version += 1
@@ -328,6 +357,13 @@ class Members:
             for serial in able
         ]
 
+    def _holders(self) -> list[Holder]:
+        """Those that can hold something now."""
+        return [_holder(member) for member in self if member.work is not None and not member.failed]
+
+    def _paces(self) -> dict[int, Pace]:
+        return {holder.serial: holder.pace for holder in self._holders() if holder.pace is not None}
+
     def _make_room(self, holder: Holder, target: Placement) -> None:
         """What a member has no room for beside its next set is left out of the one in force: it is given up first."""
         before, after = self.active.held(holder.serial), target.held(holder.serial)
@@ -343,6 +379,7 @@ def _holder(member: Member) -> Holder:
         able=hello.able if hello.able.size else None,
         pages=hello.pages,
         threads=hello.threads,
+        pace=member.paced,
     )
 
 

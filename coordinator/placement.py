@@ -148,6 +148,14 @@ class Placement:
         owner = np.where(owned, also, self.owner)
         return replace(self, owner=owner, also=np.where(owned, np.int64(LOCAL), also))
 
+    def at_pace(self, version: int, holders: Sequence[Holder]) -> Placement:
+        """The same placement, of its members, by what is known of their paces now."""
+        known = {holder.serial: _nanoseconds(holder) for holder in paced(holders)}
+        runners = self.runners.copy()
+        for row in runners:
+            row[2:] = known.get(int(row[0]), row[2:])
+        return replace(self, version=version, runners=runners)
+
     def is_like(self, other: Placement) -> bool:
         """Whether everybody holds the same in both, in whatever version and at whatever pace."""
         return (
@@ -195,7 +203,7 @@ def place(
     """
     owner = _nobodys(stock)
     owner[own.astype(np.bool_)] = DEVICE
-    holders = _paced(holders)
+    holders = paced(holders)
     expected = np.ones(owner.shape) if use is None else use
     _deal(owner, stock, [holder for holder in holders if holder.room >= 0], rank)
     _spread(owner, stock, [holder for holder in holders if holder.room < 0], expected, before)
@@ -206,7 +214,7 @@ def place(
     )
 
 
-def _paced(holders: Sequence[Holder]) -> list[Holder]:
+def paced(holders: Sequence[Holder]) -> list[Holder]:
     """With a pace each: of whom nobody knows it, that of the others, by threads."""
     known = [(holder.pace, max(holder.threads, 1)) for holder in holders if holder.pace is not None]
     thread_s = float(np.mean([pace.entry_s * threads for pace, threads in known])) if known else 1e-3

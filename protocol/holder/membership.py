@@ -100,7 +100,7 @@ class Membership:
 
     @property
     def round_trip_us(self) -> int:
-        """Of a beat and its answer, the least of the last few: the coordinator is busy at times; -1 before the first."""
+        """Of a beat and its answer; the least of the last few, as the coordinator is busy at times; -1: none yet."""
         return round(min(self._round_trips) * 1e6) if self._round_trips else -1
 
     @property

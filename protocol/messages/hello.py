@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from protocol.errors import ProtocolError
-from protocol.messages.base import MAX_BEAT_S, MAX_ENTRY_NS, MIN_BEAT_S, U8, Message, Spec
+from protocol.messages.base import MAX_BEAT_S, MIN_BEAT_S, U8, Message, Spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,8 +29,6 @@ class Hello(Message):
     able: Annotated[U8, Spec("u1", 2)]  # (layers, experts): 1 for those whose weights it has; (0, 0) if all
 
     def __post_init__(self) -> None:
-        if not 0 <= self.entry_ns <= MAX_ENTRY_NS:
-            raise ProtocolError(f"entry_ns must lie in 0..{MAX_ENTRY_NS}, found {self.entry_ns}")
         if self.able.size and self.able.max() > 1:
             raise ProtocolError(f"able must be 0 or 1 everywhere, found {self.able.max()}")
 

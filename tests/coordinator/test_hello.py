@@ -51,6 +51,7 @@ def test_whoever_holds_experts_of_the_same_model_is_welcome(role: str, room: int
         ({"role": "boss"}, [["role", "boss", "worker, peer, lookahead or client"]]),
         ({"threads": -1}, [["threads", "-1", "0 to 1024"]]),
         ({"threads": 1025}, [["threads", "1025", "0 to 1024"]]),
+        ({"entry_ns": -1}, [["entry_ns", "-1", "0 to 1000000000000"]]),
         ({"room": -2}, [["room", "-2", "-1 or more"]]),
         ({"able": np.ones((2, 5), np.uint8)}, [["able", "for (2, 5) layers and experts", "(2, 4), or (0, 0)"]]),
         ({"name": ""}, [["name", "''", f"1 to {MAX_NAME} printable characters"]]),
