@@ -55,8 +55,9 @@ MAX_INBOX = 1000
 """What clients said and nobody has heard yet; what exceeds it is dropped."""
 REVIEW_S = 2.0
 """How often it is looked whether paces have drifted."""
-REVISIT_S = 300.0
-"""A worker that was left out for so long is thought to be as fast as when it joined: what slowed it may be over."""
+REVISIT_S, REVISIT_LEFT_OUT_S = 10.0, 300.0
+"""A worker that others were preferred to for so long, or that was left out, is thought to be as fast as when it joined:
+what slowed it may be over."""
 STRIKES = 8
 """Failed or wrong answers in a row after which a worker gets no more work until it says Hello anew."""
 
@@ -158,7 +159,7 @@ class Cluster:
             self._follow(self.members.tick(now))
         if now >= self._review_at:
             self._review_at = now + REVIEW_S
-            self._follow(self.members.review(self._paces(now), self.meter.here()))
+            self._follow(self.members.review(self._paces(), self.meter.here()))
         return self._work in ready
 
     def answers(self) -> Iterator[tuple[Seat, Sums | WorkFailed]]:
@@ -239,11 +240,12 @@ class Cluster:
         self.counters.dropped += 1
         log.debug("dropped %s of peer %s: nobody asked for it", type(message).__name__, peer.hex())
 
-    def _paces(self, now: float) -> dict[int, Pace | None]:
+    def _paces(self) -> dict[int, Pace | None]:
         """What calls tell of each member's pace."""
-        for serial in self.members.active.left_out:
-            seat = self._seats.get(serial)
-            if seat is not None and now - seat.called_at > REVISIT_S:
+        latest = max((seat.called_at for seat in self._seats.values()), default=0.0)
+        for serial, seat in self._seats.items():
+            left_out = serial in self.members.active.left_out
+            if latest - seat.called_at > (REVISIT_LEFT_OUT_S if left_out else REVISIT_S):
                 seat.meter = PaceMeter()
         return {serial: seat.meter.pace() for serial, seat in self._seats.items()}
 

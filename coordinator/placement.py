@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.pace import Pace
+from coordinator.pace import Pace, farther_s
 from coordinator.plan import DEVICE, LOCAL, NO_RUNNERS, NOBODY_ELSE
 from coordinator.profile import F64
 from coordinator.second_copies import second_copies
@@ -79,7 +79,7 @@ class Placement:
     """(layers, experts): who else has it, LOCAL where nobody does; (0, 0) if that is so everywhere."""
     runners: I64 = field(default_factory=lambda: NO_RUNNERS)
     """(members, 4), ascending: serial number of a member, number of its team or -1, nanoseconds that it takes for an
-    entry and for a call besides. Empty if nobody has what another one has."""
+    entry, and by which its calls take longer than others'. Empty if nobody has what another one has."""
     left_out: Mapping[int, str] = field(default_factory=dict)
     """Serial numbers of members that hold nothing since the cluster is faster without them, and what that saves."""
 
@@ -150,7 +150,7 @@ class Placement:
 
     def at_pace(self, version: int, holders: Sequence[Holder]) -> Placement:
         """The same placement, of its members, by what is known of their paces now."""
-        known = {holder.serial: _nanoseconds(holder) for holder in paced(holders)}
+        known = _nanoseconds(paced(holders))
         runners = self.runners.copy()
         for row in runners:
             row[2:] = known.get(int(row[0]), row[2:])
@@ -236,14 +236,17 @@ def _runners(holders: Sequence[Holder], shared: bool) -> I64:
     numbers = {serial: number for number, team in enumerate(teams.values()) if len(team) > 1 for serial in team}
     if not numbers and not shared:
         return NO_RUNNERS
-    rows = [(holder.serial, numbers.get(holder.serial, -1), *_nanoseconds(holder)) for holder in holders]
+    rows = [(serial, numbers.get(serial, -1), *pace) for serial, pace in _nanoseconds(holders).items()]
     return np.array(sorted(rows), np.int64)
 
 
-def _nanoseconds(holder: Holder) -> tuple[int, int]:
-    assert holder.pace is not None
-    entry_s, call_s = (min(max(seconds, 0.0), MAX_PACE_S) for seconds in (holder.pace.entry_s, holder.pace.call_s))
-    return max(1, round(entry_s * NANO)), round(call_s * NANO)
+def _nanoseconds(holders: Sequence[Holder]) -> dict[int, tuple[int, int]]:
+    """By serial number, as Placement.runners has them."""
+    paces = [holder.pace for holder in holders if holder.pace is not None]
+    entry_ns = np.clip([NANO * pace.entry_s for pace in paces], 1, NANO * MAX_PACE_S).round().tolist()
+    farther_ns = (NANO * np.minimum(farther_s(np.array([pace.call_s for pace in paces])), MAX_PACE_S)).round().tolist()
+    pairs = zip(holders, entry_ns, farther_ns, strict=True)
+    return {holder.serial: (int(entry), int(farther)) for holder, entry, farther in pairs}
 
 
 def _nobodys(stock: Stock) -> I64:
@@ -300,7 +303,7 @@ def _spread(owner: I64, stock: Stock, members: Sequence[Holder], use: F64, befor
             able=np.array([_can(member, layer, left) for member in turned], np.bool_).reshape(len(turned), len(left)),
             use=use[layer, left],
             entry_s=np.array([member.pace.entry_s for member in turned if member.pace]),
-            call_s=np.array([member.pace.call_s for member in turned if member.pace]),
+            call_s=farther_s(np.array([member.pace.call_s for member in turned if member.pace])),
         )
         given = spread(crew.able, crew, None if before is None else _columns(before.owner[layer, left], serials))
         owner[layer, left] = np.where(given == NOBODY, np.int64(LOCAL), serials[given])

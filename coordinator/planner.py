@@ -13,13 +13,13 @@ import numpy as np
 
 from coordinator.cost import Expected, expected
 from coordinator.demand import Demand
-from coordinator.pace import Pace, Paces
+from coordinator.pace import NOTICEABLE_S, Pace, Paces
 from coordinator.placement import Holder, Placement, paced, place
 from protocol.messages import I32, U8
 from protocol.stock import Stock
 
 WORTH = 0.95
-"""A placement is better than another one if its layers take less than this part of the time."""
+"""A placement is better than another one if its layers take less than this part of the time, noticeably."""
 TRIED_LAYERS = 8
 """Placements are compared by so many layers."""
 
@@ -67,7 +67,8 @@ class Planner:
         for out in _who_may_be_left_out(holders, everybody=here.local is not None):
             this_s = token_s(trial._by_pace(version, self._scaled(holders), out, before))
             all_s = all_s if out else this_s
-            if (best is None and as_it_is is None) or this_s < WORTH * best_s:
+            enough_s = min(WORTH * best_s, best_s - NOTICEABLE_S * len(trial.stock.layers))
+            if (best is None and as_it_is is None) or this_s < enough_s:
                 best, best_s = out, this_s
         if best is None:
             assert as_it_is is not None

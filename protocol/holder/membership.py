@@ -28,8 +28,8 @@ HELLO_AGAIN_S = 2.0
 """A Hello that was not answered is said again after this long."""
 SILENCE_S = 10.0
 """A coordinator that answered no beat for this long may be another one by now: Hello again."""
-ROUND_TRIPS = 8
-"""How many are remembered."""
+ROUND_TRIPS = 4
+"""How many are remembered, and must have been seen: a coordinator that starts is too busy to answer soon."""
 MAX_PAUSE_S = 1.0
 """Of a longer time between two calls the rest does not count: the process did not run, or did something else."""
 
@@ -100,8 +100,8 @@ class Membership:
 
     @property
     def round_trip_us(self) -> int:
-        """Of a beat and its answer; the least of the last few, as the coordinator is busy at times; -1: none yet."""
-        return round(min(self._round_trips) * 1e6) if self._round_trips else -1
+        """Of a beat and its answer; the least of the last few, as the coordinator is busy at times; -1: too few yet."""
+        return round(min(self._round_trips) * 1e6) if len(self._round_trips) == ROUND_TRIPS else -1
 
     @property
     def time(self) -> float:

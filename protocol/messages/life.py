@@ -20,7 +20,7 @@ class Beat(Message):
     wait_us: int  # time in the compute loop waiting for work
     dropped: int  # malformed or misdirected messages
     resident_bytes: int
-    round_trip_us: int  # from a beat to its BeatSeen, the least of the last few; -1: none was answered yet
+    round_trip_us: int  # from a beat to its BeatSeen, the least of the last few; -1: too few were answered yet
     residency: int  # how often what is held has changed in this session
     source: str  # where its experts come from: mapped, copies, arena, shared or direct; vram for a peer
     tiers: dict[str, int]  # what the tiers have counted, see expert_worker.sources.source.Counters
