@@ -95,6 +95,7 @@ class Client:
             geometry=dict(geometry or {}),
             isa="",
             threads=0,
+            entry_ns=0,
             room=0,
             pages="",
             able=ALL_EXPERTS,

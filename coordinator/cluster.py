@@ -10,7 +10,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
@@ -18,6 +18,8 @@ from coordinator.deadlines import Call, CallLimits, Line
 from coordinator.hello import MAX_NAME
 from coordinator.member import FromWorker, Instruction, Instructions, Lost, Member, Tell
 from coordinator.members import Members
+from coordinator.pace import Pace
+from coordinator.pace_meter import HereMeter, PaceMeter
 from coordinator.placement import Placement
 from coordinator.plan import Part
 from coordinator.tallies import Counters
@@ -53,6 +55,11 @@ BURST = 200
 """Messages taken in at one go, at most: a flood on a socket must not hold up the steps."""
 MAX_INBOX = 1000
 """What clients said and nobody has heard yet; what exceeds it is dropped."""
+REVIEW_S = 2.0
+"""How often it is looked whether paces have drifted."""
+REVISIT_S, REVISIT_LEFT_OUT_S = 10.0, 300.0
+"""A worker that others were preferred to for so long, or that was left out, is thought to be as fast as when it joined:
+what slowed it may be over."""
 STRIKES = 8
 """Failed or wrong answers in a row after which a worker gets no more work until it says Hello anew."""
 
@@ -65,6 +72,10 @@ class Seat:
     line: Line
     strikes: int = 0
     """Failed or wrong answers since the last good one."""
+    meter: PaceMeter = field(default_factory=PaceMeter)
+    """How fast its calls for one row are."""
+    called_at: float = 0.0
+    """When it was given its last call."""
 
 
 class Socket(Protocol):
@@ -97,6 +108,8 @@ class Cluster:
         """What clients said, for the service."""
         self.closing = False
         """Somebody wants the end: a client said Stop, or a signal came. No further layer is begun."""
+        self.meter = HereMeter()
+        """What the coordinator itself takes; the dispatcher and the service fill it."""
         self.busy_since = 0.0
         """When there began to be something to compute: what workers waited before that is no wait."""
         self._control = control
@@ -107,7 +120,7 @@ class Cluster:
         self._clock = clock
         self._seats: dict[int, Seat] = {}
         self._latest = (-1, -1)  # (step, layer) of the newest call, the greatest
-        self._waited_at = self._tick_at = self._probe_at = 0.0
+        self._waited_at = self._tick_at = self._probe_at = self._review_at = 0.0
         self._to_do: deque[Instruction] = deque()
         self._following = False
 
@@ -147,6 +160,9 @@ class Cluster:
             for seat in self._seats.values():
                 seat.line.pass_time(now)
             self._follow(self.members.tick(now))
+        if now >= self._review_at:
+            self._review_at = now + REVIEW_S
+            self._follow(self.members.review(self._paces(), self.meter.here()))
         return self._work in ready
 
     def answers(self) -> Iterator[tuple[Seat, Call, Sums | WorkFailed]]:
@@ -230,6 +246,15 @@ class Cluster:
         self.counters.dropped += 1
         log.debug("dropped %s of peer %s: nobody asked for it", type(message).__name__, peer.hex())
 
+    def _paces(self) -> dict[int, Pace | None]:
+        """What calls tell of each member's pace."""
+        latest = max((seat.called_at for seat in self._seats.values()), default=0.0)
+        for serial, seat in self._seats.items():
+            left_out = serial in self.members.active.left_out
+            if latest - seat.called_at > (REVISIT_LEFT_OUT_S if left_out else REVISIT_S):
+                seat.meter = PaceMeter()
+        return {serial: seat.meter.pace() for serial, seat in self._seats.items()}
+
     # --- calls ------------------------------------------------------------------------------------------------
 
     def placement(self) -> Placement:
@@ -257,13 +282,18 @@ class Cluster:
         if not self._work.send(work, message):
             self._follow(self.members.unroutable(work))
             return None
+        now = seat.called_at = self._clock()
+        call = seat.line.begin(message.step, message.layer, part, now)
+        call.one_row = len(message.row) == 1
         self._latest = max(self._latest, (message.step, message.layer))
-        return seat.line.begin(message.step, message.layer, part, self._clock())
+        return call
 
     def close_call(self, seat: Seat, call: Call, message: Sums | WorkFailed) -> None:
         """Its answer has come, whatever it is worth."""
-        busy_s = message.busy_us * 1e-6 if isinstance(message, Sums) else None
-        seat.line.answered(call, self._clock(), busy_s)
+        busy_s, now = message.busy_us * 1e-6 if isinstance(message, Sums) else None, self._clock()
+        if call.one_row and busy_s is not None and not seat.line.suspect:
+            seat.meter.observe(len(call.part), now - call.sent_at, busy_s)
+        seat.line.answered(call, now, busy_s)
 
     def time_left(self, seat: Seat, call: Call) -> float:
         """Seconds until the deadline of a seat's call; 0 if it is past, given up, or answered."""

@@ -21,6 +21,8 @@ MAX_WORKERS = 64
 MAX_ALL_WORKERS = 256
 """Of one coordinator, peers included."""
 MAX_PEERS = 64
+MAX_REPLICAS = 16.0
+"""Copies of experts for each of them, on average."""
 COORDINATOR, LOOKAHEAD = "coordinator", "lookahead"
 """What their processes are called."""
 DEVICES = "cpu or cuda:0 to cuda:63"

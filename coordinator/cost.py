@@ -36,9 +36,14 @@ class Expected:
     beside its kernels, for its kernels."""
 
     @property
+    def experts_s(self) -> float:
+        """Of all layers' experts."""
+        return float(self.layer_s.sum())
+
+    @property
     def token_s(self) -> float:
         """From token to token."""
-        return self.dense_s + float(self.layer_s.sum())
+        return self.dense_s + self.experts_s
 
     @property
     def limits(self) -> dict[What, float]:
@@ -79,8 +84,10 @@ def holders_of(placement: Placement, layer: int, paces: Paces) -> NDArray[np.boo
     if not able.any(axis=1).all():
         unknown = np.setdiff1d(owner, paces.serials).tolist()
         raise ValueError(f"paces of {paces.serials.tolist()}, also of {unknown} expected")
-    for team in np.unique(placement.mates[:, 0]):
-        mates = np.isin(paces.serials, placement.mates[placement.mates[:, 0] == team, 1])
+    if placement.also.size:
+        able |= placement.also[layer][:, None] == paces.serials[None, :]
+    for team in np.unique(placement.runners[placement.runners[:, 1] >= 0, 1]):
+        mates = np.isin(paces.serials, placement.runners[placement.runners[:, 1] == team, 0])
         able |= np.logical_or.reduce(able[:, mates], axis=1, keepdims=True) & mates
     return able
 

@@ -64,6 +64,8 @@ class MeshExperts:
         `inputs` tells those who look ahead; None tells nobody.
         """
         self.times = LayerTimes()
+        self.spent_s = 0.0
+        """Seconds that steps have spent here so far."""
         self._share = None if slots is None else DeviceShare(slots)
         self._cluster = cluster
         self._halves = halves or Halves()
@@ -93,7 +95,7 @@ class MeshExperts:
         if self._cluster.closing:
             raise RequestError("the coordinator is stopping")
         placement, now = self._cluster.members.active, self._cluster.placement()
-        parts = plan_layer(layer, ids, weights, now.owner[layer], now.mates)
+        parts = plan_layer(layer, ids, weights, now.owner[layer], now.second(layer), now.runners)
         if self._bank is None:
             check_held(layer, parts, self._cluster.members)
         planned = self._clock()
@@ -109,6 +111,8 @@ class MeshExperts:
             self._inputs.publish(step, layer, *self._activations(work))  # they are on the host by now
         work.begun_at = self._clock()
         work.plan_s, work.send_s = planned - began, work.begun_at - planned
+        if work.awaited and rows.count == 1:
+            self._cluster.meter.send.add(work.send_s / len(work.awaited))
 
     def finish_layer(self, step: int) -> None:
         """Compute what is left to this process, and wait for the others: every entry is in the sums then.
@@ -123,6 +127,7 @@ class MeshExperts:
             raise ExpertError(work.layer, -1, f"{missing} entries were computed by nobody")
         del self._layers[step]
         here_s, elsewhere_s = self._clock() - resumed, resumed - work.begun_at
+        self.spent_s += work.plan_s + work.send_s + here_s
         self.times.add(
             LayerTime(
                 plan=work.plan_s,
@@ -156,11 +161,14 @@ class MeshExperts:
         if not parts:
             return
         activations = self._activations(work)  # fetched before the device has more to do
+        refused = []
         for part in parts:
             if part.holder == LOCAL:
                 self._leave(work, part)
             elif not self._send(work, part, *activations):
-                self._plan_again(work, part)
+                refused.append(part)
+        for part in refused:  # only now, for nobody can be asked twice
+            self._plan_again(work, part)
 
     def _leave(self, work: LayerUnderWay, part: Part) -> None:
         """Nobody can be asked for it: it is the local bank's, or waits for somebody."""
@@ -286,7 +294,10 @@ class MeshExperts:
         began = self._clock()
         rows, slots, sums = self._host_rows(work), -1 - part.row, work.sums.to_host()
         self._bank.run(work.layer, rows, part.expert, part.row, part.weight, slots, self._no_singles, sums)
-        work.local_s += self._clock() - began
+        took = self._clock() - began
+        work.local_s += took
+        if work.rows.count == 1:
+            self._cluster.meter.local.add(took / len(part))
         self._cluster.counters.local_entries += len(part)
         self._strike_blamed(work, part)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from protocol.messages import MAX_THREADS, PROTOCOL, Hello
+from protocol.messages import MAX_ENTRY_NS, MAX_THREADS, PROTOCOL, Hello
 
 MAX_NAME = 64
 """Characters of a name, of a process, a host or a request: it appears in tables, logs and reports."""
@@ -78,6 +78,8 @@ def mismatches(hello: Hello, terms: Terms) -> list[list[str]]:
             wrong.append([field, repr(text[: MAX_NAME + 1]), f"{fewest} to {MAX_NAME} printable characters"])
     if not 0 <= hello.threads <= MAX_THREADS:
         wrong.append(["threads", str(hello.threads), f"0 to {MAX_THREADS}"])
+    if not 0 <= hello.entry_ns <= MAX_ENTRY_NS:
+        wrong.append(["entry_ns", str(hello.entry_ns), f"0 to {MAX_ENTRY_NS}"])
     if hello.room < -1:
         wrong.append(["room", str(hello.room), "-1 or more"])
     shape = tuple(terms.geometry.get(field, 0) for field in ("layers", "experts"))

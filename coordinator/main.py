@@ -29,9 +29,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
+
 from coordinator.cluster import Cluster
-from coordinator.config import DEVICES, MAX_ALL_WORKERS, inputs_endpoint, is_device, work_endpoint
+from coordinator.config import DEVICES, MAX_ALL_WORKERS, MAX_REPLICAS, inputs_endpoint, is_device, work_endpoint
 from coordinator.deadlines import CallLimits
+from coordinator.demand import Demand
 from coordinator.devices import Devices, opened
 from coordinator.dispatch import MeshExperts
 from coordinator.drafts import MAX_DRAFTS
@@ -41,6 +44,7 @@ from coordinator.hello import Terms
 from coordinator.kv import KV_TYPES
 from coordinator.layer_inputs import LayerInputs
 from coordinator.members import Members
+from coordinator.profile import F64
 from coordinator.profile_keeper import Keeper
 from coordinator.service import Service
 from coordinator.wording import counted
@@ -105,6 +109,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--halves", choices=get_args(When), default="auto", help="when a step is computed in two halves")
     add("--profile", type=Path, metavar="FILE", help="count which experts are used, and place them by that")
     add("--keys", type=Path, metavar="FOLDER", help="folder of keys: its own, and who may come in")
+    add("--replicas", type=_number(float, 1, MAX_REPLICAS), default=1.0, help="copies of experts for each of them")
     add("--parent", type=int, help="process that this one must not outlive")
     add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
     add("--resume", action="store_true", help="take the place of one that died: go on with those who come back")
@@ -160,6 +165,8 @@ def _run(options: argparse.Namespace) -> None:
             Stock.of(model.layout),
             own=devices.own,
             rank=rank,
+            demand=Demand.of(_counts(keeper, model), model.geometry.experts_used),
+            replicas=options.replicas,
             expected=options.workers,
             fresh_token=lambda: secrets.token_hex(16),
             settle_s=RESUME_S if options.resume else None,
@@ -201,6 +208,13 @@ def _run(options: argparse.Namespace) -> None:
                 keeper.save()
             cluster.stop(STOP_S)
             cluster.close(FLUSH_S)
+
+
+def _counts(keeper: Keeper | None, model: Model) -> F64:
+    """(layers, experts): how often each was used; 0 if that was not counted."""
+    if keeper is not None:
+        return keeper.recorder.profile().counts
+    return np.zeros((len(model.layout.layers), model.layout.experts))
 
 
 def _fill(devices: Devices, service: Service, cluster: Cluster) -> None:

@@ -7,10 +7,16 @@ from enum import StrEnum
 from typing import Literal
 
 from coordinator.hello import HOLDERS
+from coordinator.pace import Pace
 from protocol.messages import AssignFailed, AssignProgress, AssignReady, Beat, Drain, Hello, Message, Stopped
 
 FromWorker = Beat | AssignProgress | AssignReady | AssignFailed | Drain | Stopped
 """What a welcomed worker says on the control connection."""
+
+
+UNKNOWN_CALL_S = 300e-6
+"""What a call takes beside the kernels, until that is known."""
+MAX_CALL_S = 10.0
 
 
 class State(StrEnum):
@@ -55,6 +61,8 @@ class Member:
     """(done, total) layers of the assignment under way."""
     failed: str = ""
     """Why it gets nothing more: it could not hold what it was assigned, or failed too often."""
+    pace: Pace | None = None
+    """How fast its calls were, once some were timed."""
     silent_s: float = 0.0
     """Time since it was last heard, counting only time in which the coordinator listened."""
     beat: Beat | None = None
@@ -80,6 +88,15 @@ class Member:
     def holds(self) -> bool:
         """Whether it is one that holds experts."""
         return self.hello.role in HOLDERS
+
+    @property
+    def paced(self) -> Pace | None:
+        """How fast it is as far as anybody knows: by its calls, or else by its own trial and its beats."""
+        if self.pace is not None or not self.hello.entry_ns:
+            return self.pace
+        told_us = -1 if self.beat is None else self.beat.round_trip_us
+        call_s = UNKNOWN_CALL_S if told_us < 0 else min(told_us * 1e-6, MAX_CALL_S)
+        return Pace(entry_s=self.hello.entry_ns * 1e-9, call_s=call_s)
 
     @property
     def name(self) -> str:

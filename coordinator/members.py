@@ -11,14 +11,19 @@ itself does not give up workers whose beats wait in its socket.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from coordinator.config import MAX_ALL_WORKERS
+from coordinator.cost import Expected
+from coordinator.demand import Demand
+from coordinator.drift import Drift
 from coordinator.hello import MAX_NAME, Terms, mismatches, where
 from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, State, Tell, to
+from coordinator.pace import Pace
 from coordinator.placement import Holder, Placement, place
+from coordinator.planner import Here, Planner
 from coordinator.wording import counted
 from protocol.messages import (
     I32,
@@ -65,19 +70,24 @@ class Members:
         own: U8 | None = None,
         rank: I32 | None = None,
         settle_s: float | None = None,
+        demand: Demand | None = None,
+        replicas: float = 1.0,
     ) -> None:
         """`expected` workers must have joined before the first placement is made; later it follows who is there.
 
         With `settle_s`, so many seconds of listening will do, whoever has joined by then, or has nothing ready yet.
 
         `own` (layers, experts) is what the coordinator's slots hold of `stock`, now and ever; `rank` (layers, experts)
-        is lower for what is expected to be used more, as of `place`.
+        is lower for what is expected to be used more, as of `place`; `demand` and `replicas` are as of Planner.
         """
         self.terms = terms
         self._stock = stock
-        self._own = np.zeros((len(stock.slot_bytes), stock.experts), np.uint8) if own is None else own
+        own = np.zeros((len(stock.slot_bytes), stock.experts), np.uint8) if own is None else own
         self._rank = rank
-        self.active = place(0, stock, self._own, ())
+        self._planner = Planner(stock=stock, own=own, rank=rank, demand=demand, replicas=replicas)
+        self._drift = Drift()
+        self._here = Here()
+        self.active = place(0, stock, own, ())
         """The placement that plans are made from."""
         self.target: Placement | None = None
         """The placement that members are getting ready for."""
@@ -258,6 +268,24 @@ class Members:
         log.info("placement %d in force: %s; %s with the coordinator's processor", target.version, workers, nobodys)
         return True
 
+    def review(self, paces: Mapping[int, Pace | None], here: Here) -> Instructions:
+        """Now and then: what is known of paces by now, by serial number. If they have drifted others may get more."""
+        self._here = here
+        for member in self:
+            member.pace = paces.get(member.serial)
+        if not self.ready or not self._drift.seen(self._paces()):
+            return []
+        self.active = self.active.at_pace(self.active.version, self._holders())
+        return self._retarget()
+
+    def outlook(self) -> Expected | None:
+        """What a token is expected to take now; None if that cannot be known."""
+        holders = self._holders()
+        there = {holder.serial for holder in holders}
+        if self._planner.demand is None or not there.issuperset(self.active.members) or not self._drift.known:
+            return None
+        return self._planner.outlook(self.active, holders, self._here)
+
     def stop(self) -> Instructions:
         """Tell every worker to stop; each ends its membership with Stopped. Nobody is admitted any more."""
         self._stopping, self.target = True, None
@@ -394,12 +422,13 @@ class Members:
         Nobody who computes is told before all newcomers are ready: if one cannot hold its part, the placement in force
         stays as it is, and nobody else has moved anything.
         """
-        able = [one for one in self if one.work is not None and not one.failed and not one.draining]
-        able.sort(key=lambda one: one.name)  # so that a coordinator started again asks nobody for anything else
-        self._started = self._started or len(able) >= self._expected
+        holders = self._holders()
+        self._started = self._started or len(holders) >= self._expected
         if self._stopping or not self._started:
             return []
-        wanted = place(self._version + 1, self._stock, self._own, [_holder(member) for member in able], self._rank)
+        latest = self.active if self.target is None else self.target
+        wanted = self._planner.place(self._version + 1, holders, latest, self._here)
+        self._drift.placed(self._paces())
         if self.target is not None and wanted.is_like(self.target):
             return []
         if wanted.is_like(self.active) and not self._told & set(self.active.members):
@@ -409,7 +438,7 @@ class Members:
         self._version += 1
         self.target = wanted
         self._told.clear()
-        newcomers = [member for member in able if member.serial not in self.active.members]
+        newcomers = [holder.serial for holder in holders if holder.serial not in self.active.members]
         return self._assign(newcomers) if newcomers else self._tell_the_rest()
 
     def _tell_the_rest(self) -> Instructions:
@@ -417,12 +446,12 @@ class Members:
         assert self.target is not None
         if any(self._members[serial].ready != self.target.version for serial in self._told):
             return []
-        return self._assign([self._members[one] for one in self.target.members if one not in self._told])
+        return self._assign(one for one in self.target.members if one not in self._told)
 
-    def _assign(self, members: Iterable[Member]) -> Instructions:
+    def _assign(self, serials: Iterable[int]) -> Instructions:
         assert self.target is not None
         done: Instructions = []
-        for member in members:
+        for member in [self._members[serial] for serial in serials]:
             self._make_room(member, self.target)
             member.progress = (0, len(self._stock.slot_bytes))
             self._told.add(member.serial)
@@ -434,6 +463,14 @@ class Members:
             )
             done.append(to(member.control, assign))
         return done
+
+    def _holders(self) -> list[Holder]:
+        """Those that can hold something now, and stay; by name, so that a coordinator started again moves little."""
+        able = [one for one in self if one.work is not None and not one.failed and not one.draining]
+        return [_holder(member) for member in sorted(able, key=lambda one: one.name)]
+
+    def _paces(self) -> dict[int, Pace]:
+        return {holder.serial: holder.pace for holder in self._holders() if holder.pace is not None}
 
     def _make_room(self, member: Member, target: Placement) -> None:
         """What a member has no room for beside its next set is left out of the one in force: it is given up first."""
@@ -450,6 +487,7 @@ def _holder(member: Member) -> Holder:
         able=hello.able if hello.able.size else None,
         pages=hello.pages,
         threads=hello.threads,
+        pace=member.paced,
     )
 
 

@@ -12,6 +12,15 @@ from coordinator.plan import DEVICE, LOCAL
 from coordinator.profile import F64
 from protocol.messages import I64
 
+NOTICEABLE_S = 200e-6
+"""Times of a layer that differ by less are alike: schedulers and caches make such differences all the time."""
+
+
+def farther_s(call_s: F64) -> F64:
+    """(holders,): by how much each one's `call_s` noticeably exceeds the shortest; what they have in common is none."""
+    farther: F64 = np.maximum(call_s - call_s.min(initial=np.inf) - NOTICEABLE_S, 0.0)
+    return farther
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:

@@ -2,27 +2,37 @@
 
 The coordinator's own slots come first: what they hold is settled before the first step (`own_share`). Then members
 with room for so many bytes, which are the GPUs of others, and then members that hold any number of experts where these
-lie. Who has a share of the model's file is given nothing else, and what nobody can hold is left to the local bank.
-Members that compute from the same pages of memory are a team: each holds what any of them was given, for that costs
-nothing, and who of them computes an expert is decided layer by layer (`plan.py`).
+lie, so that all of them are done with a layer at the same time (`spread.py`): by their paces, by how much each expert
+is used, and by who had it before. Who has a share of the model's file is given nothing else, and what nobody can hold
+is left to the local bank. Members that compute from the same pages of memory are a team: each holds what any of them
+was given, for that costs nothing. Some experts have a second holder (`second_copies.py`). Who of those that have an
+expert computes it is decided layer by layer (`plan.py`).
 Experts go to whoever has little room by rank, the one that is expected to be used most first (`profile.py`); until uses
 were counted the first expert of every layer comes first, then the second, and so on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.plan import DEVICE, LOCAL, NO_MATES
-from coordinator.spread import NOBODY, spread
+from coordinator.pace import Pace, farther_s
+from coordinator.plan import DEVICE, LOCAL, NO_RUNNERS, NOBODY_ELSE
+from coordinator.profile import F64
+from coordinator.second_copies import second_copies
+from coordinator.spread import NOBODY, Crew, spread
 from protocol.messages import I32, I64, U8
 from protocol.pack import Share
 from protocol.ranking import by_rank
 from protocol.stock import Stock
+
+NO_COPIES: I64 = np.empty((0, 0), np.int64)
+"""Nobody has an expert of another."""
+NANO = 1e9
+MAX_PACE_S = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,11 +47,18 @@ class Holder:
     pages: str = ""
     """Where it computes, equal for those who share that memory; empty if it shares none."""
     threads: int = 1
+    pace: Pace | None = None
+    """None if nobody knows; then it is taken to be as fast as the others, thread by thread."""
 
     @property
     def experts(self) -> float:
         """How many it has the weights of."""
         return np.inf if self.able is None else int(self.able.sum())
+
+    @property
+    def team(self) -> str:
+        """What it and others compute from, if each has what any of them has; empty if it is in no team."""
+        return self.pages if self.room < 0 and self.able is None else ""
 
     def can_hold(self, layer: int, expert: int) -> bool:
         """Whether it has the weights; room is another question."""
@@ -58,54 +75,105 @@ class Placement:
     """Serial numbers of those who were there to hold something, in the order of the rotation."""
     owner: I64
     """(layers, experts); LOCAL throughout in a dense layer, which has no experts."""
-    mates: I64 = field(default_factory=lambda: NO_MATES)
-    """(members of teams, 3): number of the team, serial number of the member, its threads."""
+    also: I64 = field(default_factory=lambda: NO_COPIES)
+    """(layers, experts): who else has it, LOCAL where nobody does; (0, 0) if that is so everywhere."""
+    runners: I64 = field(default_factory=lambda: NO_RUNNERS)
+    """(members, 4), ascending: serial number of a member, number of its team or -1, nanoseconds that it takes for an
+    entry, and by which its calls take longer than others'. Empty if nobody has what another one has."""
+    left_out: Mapping[int, str] = field(default_factory=dict)
+    """Serial numbers of members that hold nothing since the cluster is faster without them, and what that saves."""
 
     def held(self, member: int) -> U8:
         """(layers, experts): 1 where the member holds the expert, as Assign carries it."""
-        held: U8 = np.isin(self.owner, self._team(member)).astype(np.uint8)
+        team = self.team(member)
+        held: U8 = np.isin(self.owner, team).astype(np.uint8)
+        if self.also.size:
+            held |= np.isin(self.also, team)
         return held
 
     def holds(self, member: int, layer: int, experts: I32) -> bool:
         """Whether it holds all of these experts of a layer."""
-        return bool(np.isin(self.owner[layer, experts], self._team(member)).all())
+        team = self.team(member)
+        held = np.isin(self.owner[layer, experts], team)
+        if self.also.size:
+            held |= np.isin(self.also[layer, experts], team)
+        return bool(held.all())
 
-    def _team(self, member: int) -> I64:
+    def second(self, layer: int) -> I64:
+        """(experts,) of `also`; or empty."""
+        return self.also[layer] if self.also.size else NOBODY_ELSE
+
+    def team(self, member: int) -> I64:
         """Serial numbers of its team; its own if it is in none."""
-        teams = self.mates[self.mates[:, 1] == member, 0]
-        return self.mates[self.mates[:, 0] == teams[0], 1] if len(teams) else np.array([member], np.int64)
+        teams = self.runners[self.runners[:, 0] == member, 1]
+        if not len(teams) or teams[0] < 0:
+            return np.array([member], np.int64)
+        team: I64 = self.runners[self.runners[:, 1] == teams[0], 0]
+        return team
 
     def left_over(self, stock: Stock) -> int:
         """How many experts nobody else holds than the local bank."""
         return int((self.owner[list(stock.layers)] == LOCAL).sum())
 
     def without(self, member: int) -> Placement:
-        """The same placement with one member's experts left to its team, or else to the local bank.
+        """The same placement with one member's experts left to its team, to who else has them, or to the local bank.
 
         The version stays: what the others hold, and what they have been told, does not change.
         """
         members = tuple(one for one in self.members if one != member)
-        team = self._team(member)
-        heirs = team[team != member] if len(team) > 1 else np.array([LOCAL])
-        owner, orphaned = self.owner.copy(), self.owner == member
-        owner[orphaned] = np.resize(heirs, np.count_nonzero(orphaned))
-        return replace(self, members=members, owner=owner, mates=self.mates[self.mates[:, 1] != member])
+        team = self.team(member)
+        runners = self.runners[self.runners[:, 0] != member]
+        heirs = team[team != member]
+        if len(heirs):
+            owner, also = _left_to(heirs, member, self.owner), _left_to(heirs, member, self.also)
+            return replace(self, members=members, runners=runners, owner=owner, also=also)
+        return replace(self._giving_up(self.owner == member, self.also == member), members=members, runners=runners)
 
     def giving_up(self, member: int, wanted: U8) -> Placement:
-        """The same placement with those of a member's experts left to the local bank that are not `wanted`.
+        """The same placement with those of a member's experts left to who else has them, or else to the local bank,
+        that are not `wanted`.
 
         The version stays, as in `without`.
         """
-        owner = np.where((self.owner == member) & (wanted == 0), np.int64(LOCAL), self.owner)
-        return replace(self, owner=owner)
+        given_up = wanted == 0
+        return self._giving_up(
+            (self.owner == member) & given_up, self.also.size > 0 and (self.also == member) & given_up
+        )
+
+    def _giving_up(self, owned: NDArray[np.bool_], second: NDArray[np.bool_] | bool) -> Placement:
+        """Some holders and second holders fewer; if the first is gone, the second takes its place."""
+        if not self.also.size:
+            return replace(self, owner=np.where(owned, np.int64(LOCAL), self.owner))
+        also = np.where(second, np.int64(LOCAL), self.also)
+        owner = np.where(owned, also, self.owner)
+        return replace(self, owner=owner, also=np.where(owned, np.int64(LOCAL), also))
+
+    def at_pace(self, version: int, holders: Sequence[Holder]) -> Placement:
+        """The same placement, of its members, by what is known of their paces now."""
+        known = _nanoseconds(paced(holders))
+        runners = self.runners.copy()
+        for row in runners:
+            row[2:] = known.get(int(row[0]), row[2:])
+        return replace(self, version=version, runners=runners)
 
     def is_like(self, other: Placement) -> bool:
-        """Whether everybody holds the same in both, in whatever version."""
+        """Whether everybody holds the same in both, in whatever version and at whatever pace."""
         return (
             self.members == other.members
             and np.array_equal(self.owner, other.owner)
-            and np.array_equal(self.mates, other.mates)
+            and np.array_equal(self._all_also(), other._all_also())
+            and np.array_equal(self.runners[:, :2], other.runners[:, :2])
         )
+
+    def _all_also(self) -> I64:
+        return self.also if self.also.size else np.full_like(self.owner, LOCAL)
+
+
+def _left_to(heirs: I64, member: int, table: I64) -> I64:
+    """A table of holders with what a member has shared out among its heirs."""
+    table, orphaned = table.copy(), table == member
+    table[orphaned] = np.resize(heirs, np.count_nonzero(orphaned))
+    return table
 
 
 def own_share(stock: Stock, limit: int, rank: I32 | None = None) -> U8:
@@ -116,32 +184,69 @@ def own_share(stock: Stock, limit: int, rank: I32 | None = None) -> U8:
     return share
 
 
-def place(version: int, stock: Stock, own: U8, holders: Sequence[Holder], rank: I32 | None = None) -> Placement:
+def place(
+    version: int,
+    stock: Stock,
+    own: U8,
+    holders: Sequence[Holder],
+    rank: I32 | None = None,
+    *,
+    use: F64 | None = None,
+    before: Placement | None = None,
+    replicas: float = 1.0,
+) -> Placement:
     """Everything placed: `own` (layers, experts) in the coordinator's slots, the rest with the holders.
 
-    `rank` (layers, experts), each number once, is lower for what is expected to be used more; None: nobody knows.
+    `rank` (layers, experts), each number once, is lower for what is expected to be used more, and `use` (layers,
+    experts) is how many entries of one row each gets on average; None: nobody knows. Who had something `before` keeps
+    what is its share. `replicas`: copies of all experts together, as a multiple of the experts.
     """
     owner = _nobodys(stock)
     owner[own.astype(np.bool_)] = DEVICE
+    holders = paced(holders)
+    expected = np.ones(owner.shape) if use is None else use
     _deal(owner, stock, [holder for holder in holders if holder.room >= 0], rank)
-    _spread(owner, stock, [holder for holder in holders if holder.room < 0])
+    _spread(owner, stock, [holder for holder in holders if holder.room < 0], expected, before)
+    also = second_copies(owner, stock, holders, expected, replicas, before)
     members = tuple(holder.serial for holder in holders)
-    return Placement(version=version, members=members, owner=owner, mates=_mates(holders))
+    return Placement(
+        version=version, members=members, owner=owner, also=also, runners=_runners(holders, shared=also.size > 0)
+    )
 
 
-def _mates(holders: Sequence[Holder]) -> I64:
-    """Who holds any number of any experts where they lie, and is not alone with these pages: see Placement.mates."""
-    teams: dict[str, list[Holder]] = {}
-    for holder in holders:
-        if holder.room < 0 and holder.able is None and holder.pages:
-            teams.setdefault(holder.pages, []).append(holder)
-    rows = [
-        (number, mate.serial, max(mate.threads, 1))
-        for number, team in enumerate(teams.values())
-        if len(team) > 1
-        for mate in team
+def paced(holders: Sequence[Holder]) -> list[Holder]:
+    """With a pace each: of whom nobody knows it, that of the others, by threads."""
+    known = [(holder.pace, max(holder.threads, 1)) for holder in holders if holder.pace is not None]
+    thread_s = float(np.mean([pace.entry_s * threads for pace, threads in known])) if known else 1e-3
+    call_s = float(np.mean([pace.call_s for pace, _ in known])) if known else 0.0
+    return [
+        holder
+        if holder.pace is not None
+        else replace(holder, pace=Pace(entry_s=thread_s / max(holder.threads, 1), call_s=call_s))
+        for holder in holders
     ]
-    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _runners(holders: Sequence[Holder], shared: bool) -> I64:
+    """See Placement.runners; `shared`: some experts have a second holder."""
+    teams: dict[str, list[int]] = {}
+    for holder in holders:
+        if holder.team:
+            teams.setdefault(holder.team, []).append(holder.serial)
+    numbers = {serial: number for number, team in enumerate(teams.values()) if len(team) > 1 for serial in team}
+    if not numbers and not shared:
+        return NO_RUNNERS
+    rows = [(serial, numbers.get(serial, -1), *pace) for serial, pace in _nanoseconds(holders).items()]
+    return np.array(sorted(rows), np.int64)
+
+
+def _nanoseconds(holders: Sequence[Holder]) -> dict[int, tuple[int, int]]:
+    """By serial number, as Placement.runners has them."""
+    paces = [holder.pace for holder in holders if holder.pace is not None]
+    entry_ns = np.clip([NANO * pace.entry_s for pace in paces], 1, NANO * MAX_PACE_S).round().tolist()
+    farther_ns = (NANO * np.minimum(farther_s(np.array([pace.call_s for pace in paces])), MAX_PACE_S)).round().tolist()
+    pairs = zip(holders, entry_ns, farther_ns, strict=True)
+    return {holder.serial: (int(entry), int(farther)) for holder, entry, farther in pairs}
 
 
 def _nobodys(stock: Stock) -> I64:
@@ -183,26 +288,31 @@ def share_of(stock: Stock, share: Share) -> U8:
     return place(0, stock, np.zeros((len(stock.slot_bytes), stock.experts), np.uint8), holders).held(share.number)
 
 
-def _spread(owner: I64, stock: Stock, members: Sequence[Holder]) -> None:
-    """Give all that is LOCAL to members that can hold any number, evenly: the i-th of layer l to (i + l) % n.
+def _spread(owner: I64, stock: Stock, members: Sequence[Holder], use: F64, before: Placement | None) -> None:
+    """Give all that is LOCAL to members that can hold any number, as of `spread`.
 
-    So every layer gives every member work, and those who hold one expert more are others in the next layer. Where
-    somebody has a share only, as evenly as that can be done (`spread`).
+    Among equals the first to be preferred is another one in each layer: so those who hold one expert more are, too.
     """
     if not members:
         return
-    serials = np.asarray([member.serial for member in members], np.int64)
-    partly = any(member.able is not None for member in members)
     for layer in stock.layers:
         left = np.flatnonzero(owner[layer] == LOCAL)
-        if not partly:
-            owner[layer, left] = serials[(np.arange(len(left)) + layer) % len(members)]
-            continue
         turned = [members[(turn + layer) % len(members)] for turn in range(len(members))]
-        able = np.array([_can(member, layer, left) for member in turned], np.bool_).reshape(len(turned), len(left))
-        given = spread(able)
-        owners = np.asarray([member.serial for member in turned], np.int64)
-        owner[layer, left] = np.where(given == NOBODY, np.int64(LOCAL), owners[given])
+        serials = np.array([member.serial for member in turned], np.int64)
+        crew = Crew(
+            able=np.array([_can(member, layer, left) for member in turned], np.bool_).reshape(len(turned), len(left)),
+            use=use[layer, left],
+            entry_s=np.array([member.pace.entry_s for member in turned if member.pace]),
+            call_s=farther_s(np.array([member.pace.call_s for member in turned if member.pace])),
+        )
+        given = spread(crew.able, crew, None if before is None else _columns(before.owner[layer, left], serials))
+        owner[layer, left] = np.where(given == NOBODY, np.int64(LOCAL), serials[given])
+
+
+def _columns(owner: I64, serials: I64) -> I64:
+    """Which of `serials` each owner is; NOBODY if none."""
+    same = np.asarray(owner[:, None] == serials[None, :], np.bool_)
+    return np.where(same.any(axis=1), same.argmax(axis=1), np.int64(NOBODY))
 
 
 def _can(member: Holder, layer: int, experts: NDArray[np.intp]) -> NDArray[np.bool_]:

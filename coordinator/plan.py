@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 import native
 from protocol.errors import RequestError
@@ -21,8 +20,10 @@ LOCAL = -1
 """The holder that is always there: the coordinator's own expert bank."""
 DEVICE = -2
 """The coordinator's own slots, in the memory of its device."""
-NO_MATES: I64 = np.empty((0, 3), np.int64)
-"""No teams: every expert is computed by its owner."""
+NOBODY_ELSE: I64 = np.empty(0, np.int64)
+"""No second copies of a layer's experts."""
+NO_RUNNERS: I64 = np.empty((0, 4), np.int64)
+"""Every expert is computed by its owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,25 +47,16 @@ class Part:
         """How many entries it has."""
         return len(self.expert)
 
-    def again(self, owner: I64, attempts: Iterator[int]) -> list[Part]:
-        """The same entries for whom `owner` (experts,) names now, ascending; each part takes the next of `attempts`."""
-        holder = owner[self.expert]
-        holders = np.unique(holder)
-        if len(holders) == 1:
-            return [replace(self, holder=int(holders[0]), attempt=next(attempts))]
+    def again(
+        self, owner: I64, attempts: Iterator[int], also: I64 = NOBODY_ELSE, runners: I64 = NO_RUNNERS
+    ) -> list[Part]:
+        """The same entries by who has their experts now, as of `plan_layer`; each part takes the next of `attempts`."""
         places = _places_of(self.bits)
-        return [self._those(holder == one, places, int(one), next(attempts)) for one in holders]
-
-    def _those(self, chosen: NDArray[np.bool_], places: I64, holder: int, attempt: int) -> Part:
-        """Some of the entries; `places` (entries,) are their bits' numbers."""
-        return Part(
-            holder=holder,
-            attempt=attempt,
-            bits=_bitmap_of(places[chosen]),
-            expert=self.expert[chosen],
-            row=self.row[chosen],
-            weight=self.weight[chosen],
-        )
+        anew = native.plan_entries(Part, self.expert[:, None], self.weight[:, None], owner, also, runners)
+        return [
+            replace(one, attempt=next(attempts), bits=_bitmap_of(places[one.row]), row=self.row[one.row])
+            for one in anew  # whose rows are entries of this part
+        ]
 
     def distinct_rows(self, rows: int) -> tuple[I32, I32]:
         """The rows this part needs of a window of `rows`, ascending, and each entry's index into them."""
@@ -98,17 +90,20 @@ class Coverage:
         return True
 
 
-def plan_layer(layer: int, ids: I32, weights: F32, owner: I64, mates: I64 = NO_MATES) -> list[Part]:
+def plan_layer(
+    layer: int, ids: I32, weights: F32, owner: I64, also: I64 = NOBODY_ELSE, runners: I64 = NO_RUNNERS
+) -> list[Part]:
     """Split a layer's routed entries by holder, ascending; so those that stay in this process come first.
 
-    ids and weights are (rows, k); `owner` (experts,), int64, names each expert's holder in this layer. What a team owns
-    is shared out evenly among `mates` (members of teams, 3), as Placement has them: the most expensive expert first, to
-    whoever would be done with it first (the LPT rule of R. L. Graham, 1969). RequestError, naming layer and row, for
-    ids out of range, an expert twice in one row, or a weight that is not finite.
+    ids and weights are (rows, k); `owner` and `also` (experts,), int64, name who has each expert in this layer, and
+    `runners` how fast these are and who is of their teams, as Placement has them. What more than one has is shared out:
+    the most expensive expert first, to whoever would be done with it first (the LPT rule of R. L. Graham, 1969), its
+    owner if that makes no difference. RequestError, naming layer and row, for ids out of range, an expert twice in one
+    row, or a weight that is not finite.
     """
     _check_shape(layer, ids, weights)
     try:
-        return native.plan_entries(Part, ids, weights, owner, mates)
+        return native.plan_entries(Part, ids, weights, owner, also, runners)
     except ValueError as error:  # names the row
         raise RequestError(f"layer {layer}, {error}") from None
 

@@ -206,7 +206,7 @@ class Service:
         """One window. If it fails, each request is tried alone, so that only who is to blame fails; without drafts."""
         if not self._is_wanted(turns):
             return
-        began = self._clock()
+        began, spent_s = self._clock(), self._experts.spent_s
         try:
             logits = self._engine.step([turn.chunk for turn in turns], lambda: self._between_layers(turns))
         except _Abandoned:
@@ -226,9 +226,15 @@ class Service:
                     self._compute([turn])
         else:
             if all(len(turn.chunk.known) == 1 for turn in turns):
-                self._cost.observe(sum(len(turn.chunk.ids) for turn in turns), self._clock() - began)
+                self._observe(sum(len(turn.chunk.ids) for turn in turns), self._clock() - began, spent_s)
             for turn, rows in zip(turns, logits, strict=True):
                 self._advance(turn, rows)
+
+    def _observe(self, rows: int, seconds: float, spent_s: float) -> None:
+        """A step took so long, and began when so much had been spent on experts ever."""
+        self._cost.observe(rows, seconds)
+        if rows == 1:
+            self._cluster.meter.dense.add(max(0.0, seconds - (self._experts.spent_s - spent_s)))
 
     def _between_layers(self, turns: Sequence[_Turn]) -> None:
         self._hear_clients()  # whom the layer before has received: `begin_layer` attends

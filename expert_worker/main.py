@@ -29,6 +29,7 @@ from expert_worker.sources.choice import GIB, Asked
 from protocol.expert_sources import SOURCES
 from protocol.gib import gib_argument
 from protocol.holder import process
+from protocol.holder.kernel_trial import kernel_trial
 from protocol.messages import MAX_THREADS
 from protocol.model import Model
 
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _holder(model: Model, threads: int, asked: Asked, siblings: Siblings) -> Iterator[process.Holder]:
+    entry_ns = kernel_trial(model.layout, threads)
     with open_bank(model, threads, asked, siblings) as (bank, pages), Hinted(bank, model.geometry) as hinted:
         yield process.Holder(
             experts=bank,
@@ -62,6 +64,7 @@ def _holder(model: Model, threads: int, asked: Asked, siblings: Siblings) -> Ite
             threads=threads,
             room=-1,
             pages=pages,
+            entry_ns=entry_ns,
             joined=hinted.joined,
         )
 

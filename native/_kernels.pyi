@@ -238,11 +238,13 @@ def plan_entries(
     ids: NDArray[np.int32],
     weights: NDArray[np.float32],
     owner: NDArray[np.int64],
-    mates: NDArray[np.int64],
+    also: NDArray[np.int64],
+    runners: NDArray[np.int64],
 ) -> list[_Message]:
     """Entries of ids and weights (rows, k) in the order of (holder, expert, row), split by holder: a `part`
-    (the class coordinator.plan.Part) for each. The holder is the owner of the expert, or one of its team: `mates`
-    (members of teams, 3). ValueError, naming the row, for what cannot be routed."""
+    (the class coordinator.plan.Part) for each. The holder is the owner of the expert, or who has it `also` (experts,;
+    or empty), or one of their teams: `runners` (any, 4), see coordinator.placement.Placement; whoever is not among them
+    does its own work only. ValueError, naming the row, for what cannot be routed."""
 
 def distinct_rows(row: NDArray[np.int32], rows: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Which of `rows` rows there are in `row`, ascending, and each entry's index into them."""

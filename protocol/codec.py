@@ -174,6 +174,7 @@ def _foreign_hello(protocol: int) -> Hello:
         geometry={},
         isa="",
         threads=0,
+        entry_ns=0,
         room=0,
         pages="",
         able=ALL_EXPERTS,

@@ -36,13 +36,18 @@ std::vector<Entry> entries_of(In<int32_t, 2> ids, In<float, 2> weights, In<int64
     return entries;
 }
 
-// A member of a team, in a table (mates, 3).
-struct Mate {
-    int64_t team, serial, threads, cost = 0;
-    // Whether it is done with `more` before `other` is.
-    bool sooner(const Mate &other, int64_t more) const {
-        return (cost + more) * other.threads < (other.cost + more) * threads;
-    }
+// Reading an expert's weights takes as long as this many of its rows (docs/results.md: 1 and 32 rows of Q4_K).
+constexpr int64_t READING = 5;
+constexpr int64_t MAX_NS = 1'000'000'000'000;
+
+// Who may do others' work, in a table (runners, 4).
+struct Runner {
+    int64_t serial, team, entry_ns, call_ns, cost = 0;
+    bool operator<(int64_t other) const { return serial < other; }
+    // When it would be done with `more`, in nanoseconds times what one row of one expert costs.
+    int64_t done_with(int64_t more) const { return (READING + 1) * call_ns + (cost + more) * entry_ns; }
+    // Whether it has what another one has: it is that one, or of its team.
+    bool has_of(const Runner *other) const { return other && (this == other || (team >= 0 && team == other->team)); }
 };
 
 struct Work {
@@ -51,40 +56,46 @@ struct Work {
     bool operator<(const Work &other) const { return cost != other.cost ? cost > other.cost : expert < other.expert; }
 };
 
-// Reading an expert's weights takes as long as this many of its rows (docs/results.md: 1 and 32 rows of Q4_K).
-constexpr int64_t READING = 5;
-
-std::vector<Mate> mates_of(In<int64_t, 2> table) {
-    expect_equal("mates: columns", table.shape(1), 3);
-    std::vector<Mate> mates;
+std::vector<Runner> runners_of(In<int64_t, 2> table) {
+    expect_equal("runners: columns", table.shape(1), 4);
+    std::vector<Runner> runners;
     for (size_t i = 0; i < table.shape(0); i++) {
-        const int64_t *row = table.data() + 3 * i;
-        expect(row[2] > 0, "mates: 1 thread or more expected");
-        mates.push_back({row[0], row[1], row[2]});
+        const int64_t *row = table.data() + 4 * i;
+        expect(!i || row[0] > row[-4], "runners: ascending serial numbers expected");
+        expect(row[2] > 0 && row[2] <= MAX_NS && row[3] >= 0 && row[3] <= MAX_NS, "runners: a pace is out of range");
+        runners.push_back({row[0], row[1], row[2], row[3]});
     }
-    return mates;
+    return runners;
 }
 
-// Shares the experts of each team out anew.
-void balance(std::vector<Entry> &entries, std::vector<Mate> mates, size_t experts) {
-    auto team_of = [&](int64_t holder) {
-        for (const Mate &mate : mates)
-            if (mate.serial == holder) return mate.team;
-        return (int64_t)-1;
+// Shares out anew what more than one has, the most expensive expert first, to whoever would be done with it first.
+void balance(std::vector<Entry> &entries, std::vector<Runner> runners, In<int64_t, 1> also, size_t experts) {
+    expect(!also.shape(0) || also.shape(0) == experts, "also: one for each expert expected");
+    auto find = [&](int64_t serial) {
+        auto at = std::lower_bound(runners.begin(), runners.end(), serial);
+        return at != runners.end() && at->serial == serial ? &*at : nullptr;
     };
-    std::vector<int64_t> rows(experts, 0), team(experts, -1), holder(experts);
+    std::vector<int64_t> rows(experts, 0), holder(experts);
     for (const Entry &e : entries) {
-        if (rows[e.expert]++ == 0) team[e.expert] = team_of(e.holder);
+        rows[e.expert]++;
         holder[e.expert] = e.holder;
     }
+    auto second = [&](size_t e) { return also.shape(0) ? find(also(e)) : nullptr; };
     std::vector<Work> all;
-    for (size_t e = 0; e < experts; e++)
-        if (team[e] >= 0) all.push_back({(int32_t)e, READING + rows[e]});
+    for (size_t e = 0; e < experts; e++) {
+        Runner *owner = rows[e] ? find(holder[e]) : nullptr;
+        if (!owner) continue; // what stays in this process is not theirs
+        if (owner->team >= 0 || second(e))
+            all.push_back({(int32_t)e, READING + rows[e]});
+        else
+            owner->cost += READING + rows[e];
+    }
     std::sort(all.begin(), all.end());
     for (const Work &work : all) {
-        Mate *best = nullptr;
-        for (Mate &mate : mates)
-            if (mate.team == team[work.expert] && (!best || mate.sooner(*best, work.cost))) best = &mate;
+        Runner *owner = find(holder[work.expert]), *other = second(work.expert), *best = owner;
+        for (Runner &one : runners)
+            if ((one.has_of(owner) || one.has_of(other)) && one.done_with(work.cost) < best->done_with(work.cost))
+                best = &one;
         best->cost += work.cost;
         holder[work.expert] = best->serial;
     }
@@ -109,11 +120,11 @@ nb::object places(size_t start, size_t end) {
 }
 
 nb::list plan_entries(nb::type_object part, In<int32_t, 2> ids, In<float, 2> weights, In<int64_t, 1> owner,
-                      In<int64_t, 2> mates) {
+                      In<int64_t, 1> also, In<int64_t, 2> runners) {
     expect_equal("weights: rows", weights.shape(0), ids.shape(0));
     expect_equal("weights: columns", weights.shape(1), ids.shape(1));
     std::vector<Entry> entries = entries_of(ids, weights, owner);
-    if (mates.shape(0)) balance(entries, mates_of(mates), owner.shape(0));
+    if (runners.shape(0)) balance(entries, runners_of(runners), also, owner.shape(0));
     std::sort(entries.begin(), entries.end());
     const size_t n = entries.size(), k = ids.shape(1);
     Columns columns(3, n);
@@ -197,7 +208,7 @@ Slots slots_of(In<int32_t, 1> entry_row, In<int32_t, 1> row) {
 }
 
 void bind_plan(nb::module_ &m) {
-    m.def("plan_entries", &plan_entries, "part"_a, "ids"_a, "weights"_a, "owner"_a, "mates"_a);
+    m.def("plan_entries", &plan_entries, "part"_a, "ids"_a, "weights"_a, "owner"_a, "also"_a, "runners"_a);
     m.def("distinct_rows", &distinct_rows, "row"_a, "rows"_a);
     m.def("assign_slots", &assign_slots, "entry_row"_a, "row"_a);
     m.def("first_not_held", &first_not_held, "held"_a, "layer"_a, "expert"_a);

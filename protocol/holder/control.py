@@ -172,6 +172,7 @@ class Control:
             wait_us=done.wait_us,
             dropped=malformed + self._membership.dropped + done.misdirected + done.malformed,
             resident_bytes=_resident_bytes(),
+            round_trip_us=self._membership.round_trip_us,
             residency=self._exchanging.residency,
             working_us=0 if began_at is None else int((time.perf_counter() - began_at) * 1e6),
             cpu_us=int(time.process_time() * 1e6),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -33,6 +34,8 @@ DRAIN_S = 20.0
 DRAIN_SILENCE_S = 1.0
 """A worker that is to leave in order does so at once if the coordinator has said nothing for so long."""
 TOLD_TO = "told to by the coordinator"
+ROUND_TRIPS = 4
+"""How many are remembered, and must have been seen: a coordinator that starts is too busy to answer soon."""
 MAX_PAUSE_S = 1.0
 """Of a longer time between two calls the rest does not count: the process did not run, or did something else."""
 
@@ -106,11 +109,18 @@ class Membership:
         self._read_at = now
         self._time = 0.0  # listened-to time; the others are readings of it
         self._heard_at = self._seen_at = self._greeted_at = self._beat_at = 0.0
+        self._beat_sent_at: float | None = None  # of the clock; until it is answered
+        self._round_trips: deque[float] = deque(maxlen=ROUND_TRIPS)
 
     @property
     def joined(self) -> bool:
         """Whether a coordinator takes this worker for a member, as far as it knows."""
         return self._welcome is not None
+
+    @property
+    def round_trip_us(self) -> int:
+        """Of a beat and its answer; the least of the last few, as the coordinator is busy at times; -1: too few yet."""
+        return round(min(self._round_trips) * 1e6) if len(self._round_trips) == ROUND_TRIPS else -1
 
     @property
     def time(self) -> float:
@@ -119,7 +129,7 @@ class Membership:
 
     def greet(self, now: float) -> list[Instruction]:
         """Hello, the first or another one: from now on only what answers it counts."""
-        self._welcome = None
+        self._welcome = self._beat_sent_at = None
         self._greeted_at = self._listened_until(now)
         return [Greet(hello=self._hello)]
 
@@ -149,6 +159,7 @@ class Membership:
                 return [] if welcome is None else self.greet(now)  # else the answer to a Hello is still to come
             case BeatSeen() if welcome is not None:
                 self._heard_at = self._seen_at = time
+                self._beat_answered(now)
                 return [] if message.session == welcome.session else self.greet(now)
             case Assign() if welcome is not None:
                 self._heard_at = time
@@ -176,6 +187,7 @@ class Membership:
         if time < self._beat_at:
             return []
         self._beat_at = time + self._welcome.beat_s
+        self._beat_sent_at = now
         return [SendBeat(token=self._welcome.token)]
 
     def due_s(self) -> float:
@@ -198,6 +210,11 @@ class Membership:
         if time - self._heard_at >= DRAIN_SILENCE_S:
             return f"the coordinator says nothing for {DRAIN_SILENCE_S:g} s"
         return ""
+
+    def _beat_answered(self, now: float) -> None:
+        if self._beat_sent_at is not None:
+            self._round_trips.append(now - self._beat_sent_at)
+            self._beat_sent_at = None
 
     def _listened_until(self, now: float) -> float:
         self._time += min(max(0.0, now - self._read_at), MAX_PAUSE_S)

@@ -50,6 +50,7 @@ class Holder:
     threads: int
     room: int
     pages: str
+    entry_ns: int = 0
     joined: Callable[[Desk], None] = ignore_desk
     """Hears of every desk that the compute loop is given, in the control thread."""
     loop: Callable[[Orders, Progress], Leave] | None = None
@@ -163,6 +164,7 @@ def _hello(options: argparse.Namespace, model: Model, holder: Holder) -> Hello:
         geometry=model.geometry.handshake(),
         isa=holder.isa,
         threads=holder.threads,
+        entry_ns=holder.entry_ns,
         room=holder.room,
         pages=holder.pages,
         able=ALL_EXPERTS if model.there is None else model.there,

@@ -19,10 +19,13 @@ MAX_ENTRIES_PER_ROW = 31
 """Experts of one row at most: so many weighted rows fit a 64-bit sum on the fixed-point grid."""
 
 MAX_THREADS = 1024
-"""Of one process: its share of a team's work is measured by them."""
+"""Of one process: they tell how fast it is until that is measured."""
 
 LOOKAHEAD_ROWS = 8
 """Rows of a layer's input that are published at most: of more rows a layer needs most of its experts anyway."""
+
+MAX_ENTRY_NS = 10**12
+"""Nanoseconds for an expert of a row that are believed."""
 
 MIN_BEAT_S, MAX_BEAT_S = 0.01, 2.0
 """Bounds of the interval between beats, in seconds."""

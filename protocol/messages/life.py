@@ -20,6 +20,7 @@ class Beat(Message):
     wait_us: int  # time in the compute loop waiting for work
     dropped: int  # malformed or misdirected messages
     resident_bytes: int
+    round_trip_us: int  # from a beat to its BeatSeen, the least of the last few; -1: too few were answered yet
     residency: int  # how often what is held has changed in this session
     working_us: int  # since the compute loop has had the work in hand, 0 without any
     cpu_us: int  # processor time of the process

@@ -96,21 +96,16 @@ def test_what_a_lost_member_owned_goes_to_its_team_or_the_local_bank(data: st.Da
     holders = data.draw(paged(stock))
     placement = place(1, stock, none_of(stock), holders)
     for lost in [holder.serial for holder in data.draw(st.permutations(holders))]:
-        mates = set(placement.mates[placement.mates[:, 0] == team_of(placement, lost), 1].tolist()) - {lost}
+        mates = set(placement.team(lost).tolist()) - {lost}
         after = placement.without(lost)
         assert lost not in after.members
-        assert lost not in after.mates[:, 1]
+        assert lost not in after.runners[:, 0]
         was_its = placement.owner == lost
         np.testing.assert_array_equal(after.owner[~was_its], placement.owner[~was_its])
         assert set(after.owner[was_its].tolist()) <= (mates or {LOCAL})
         for mate in mates:  # nobody is asked for what it was not told to hold
             np.testing.assert_array_equal(after.held(mate), placement.held(mate))
         placement = after
-
-
-def team_of(placement: Placement, member: int) -> int:
-    teams = placement.mates[placement.mates[:, 1] == member, 0].tolist()
-    return teams[0] if teams else -1
 
 
 # --- members that hold any number ---------------------------------------------------------------------------------

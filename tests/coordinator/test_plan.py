@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.plan import LOCAL, Coverage, plan_layer
+from coordinator.plan import LOCAL, NOBODY_ELSE, Coverage, Part, plan_again, plan_layer
 from protocol.errors import RequestError
 from protocol.messages import F32, I32, I64, MAX_ENTRIES_PER_ROW, MAX_ROWS
 
@@ -74,35 +73,61 @@ def test_the_plan_is_that_of_plain_python(routing: tuple[I32, F32, I64]) -> None
     assert planned == entries
 
 
-# --- teams ---------------------------------------------------------------------------------------------------------
+# --- what more than one has ------------------------------------------------------------------------------------------
 
 
 @st.composite
-def teams(draw: st.DrawFn) -> I64:
-    """Some of the holders 0 to 3 and of others in teams."""
+def some_runners(draw: st.DrawFn) -> I64:
+    """Some of the holders 0 to 3 and others, alone and in teams, at various paces."""
     serials = draw(st.lists(st.integers(0, 6), unique=True))
-    rows = [(draw(st.integers(0, 2)), serial, draw(st.integers(1, 4))) for serial in serials]
-    return np.array(rows, np.int64).reshape(-1, 3)
+    rows = [(serial, draw(st.integers(-1, 2)), draw(st.integers(1, 4)), draw(st.integers(0, 9))) for serial in serials]
+    return np.array(sorted(rows), np.int64).reshape(-1, 4)
 
 
-@given(routings(), teams())
-def test_a_team_shares_out_what_it_owns_by_plain_pythons_rule(routing: tuple[I32, F32, I64], mates: I64) -> None:
-    ids, weights, owner = routing
-    team_of = {serial: team for team, serial, _ in mates.tolist()}
+def some_also(experts: int) -> st.SearchStrategy[I64]:
+    """Nobody has anything twice, or some do."""
+    table = st.lists(st.integers(LOCAL, 6), min_size=experts, max_size=experts).map(lambda one: np.array(one, np.int64))
+    return st.one_of(st.just(NOBODY_ELSE), table)
+
+
+def shared_out(ids: I32, owner: I64, also: I64, runners: I64) -> dict[int, int]:
+    """Who is to compute which routed expert, by plain Python's rule."""
+    pace = {serial: (entry, call) for serial, _, entry, call in runners.tolist()}
+    team = {serial: team for serial, team, _, _ in runners.tolist()}
     experts, rows = np.unique(ids, return_counts=True)
-    holder = {expert: int(owner[expert]) for expert in experts.tolist()}
-    cost = dict.fromkeys(team_of, 0)
-    by_cost = sorted(zip((-rows).tolist(), experts.tolist(), strict=True))
-    for minus_rows, expert in by_cost:
-        if (team := team_of.get(holder[expert])) is not None:
-            own = [(serial, threads) for number, serial, threads in mates.tolist() if number == team]
-            more = 5 - minus_rows
-            best, _ = min(own, key=lambda mate: Fraction(cost[mate[0]] + more, mate[1]))
-            holder[expert] = best
-            cost[best] += more
+    holder, cost, free = {}, dict.fromkeys(pace, 0), []
+    for expert, count in zip(experts.tolist(), rows.tolist(), strict=True):
+        first = holder[expert] = int(owner[expert])
+        have = {first, int(also[expert])} & pace.keys() if len(also) else {first} & pace.keys()
+        have |= {other for one in have if team[one] >= 0 for other in team if team[other] == team[one]}
+        if first not in pace:
+            continue
+        if team[first] >= 0 or (len(also) and int(also[expert]) in pace):
+            free.append((-count, expert, sorted(have)))
+        else:
+            cost[first] += 5 + count
+    for minus_rows, expert, able in sorted(free):
+        more, owns = 5 - minus_rows, holder[expert]
+
+        def done(serial: int, more: int = more, owns: int = owns) -> tuple[int, bool, int]:
+            entry, call = pace[serial]
+            return 6 * call + (cost[serial] + more) * entry, serial != owns, serial
+
+        holder[expert] = min(able, key=done)
+        cost[holder[expert]] += more
+    return holder
+
+
+@given(routings(), some_runners(), st.data())
+def test_what_several_have_is_shared_out_by_plain_pythons_rule(
+    routing: tuple[I32, F32, I64], runners: I64, data: st.DataObject
+) -> None:
+    ids, weights, owner = routing
+    also = data.draw(some_also(len(owner)))
+    holder = shared_out(ids, owner, also, runners)
     planned = {
         (part.holder, *entry)
-        for part in plan_layer(0, ids, weights, owner, mates)
+        for part in plan_layer(0, ids, weights, owner, also, runners)
         for entry in zip(part.expert.tolist(), part.row.tolist(), part.weight.tolist(), strict=True)
     }
     assert planned == {
@@ -112,13 +137,67 @@ def test_a_team_shares_out_what_it_owns_by_plain_pythons_rule(routing: tuple[I32
     }
 
 
-def test_two_mates_get_half_of_the_experts_each_whoever_owns_them() -> None:
+def test_two_of_a_team_get_as_much_as_they_are_fast_whoever_owns_it() -> None:
     ids, weights = np.array([[0, 2, 4, 6, 8, 10, 12, 14]], np.int32), np.ones((1, 8), np.float32)
     owner = np.arange(16, dtype=np.int64) % 2
-    parts = plan_layer(0, ids, weights, owner, np.array([[0, 0, 1], [0, 1, 1]], np.int64))
-    assert [(part.holder, len(part)) for part in parts] == [(0, 4), (1, 4)]
-    parts = plan_layer(0, ids, weights, owner, np.array([[0, 0, 1], [0, 1, 3]], np.int64))
-    assert [(part.holder, len(part)) for part in parts] == [(0, 2), (1, 6)]
+    alike, unlike = np.array([[0, 0, 9, 0], [1, 0, 9, 0]], np.int64), np.array([[0, 0, 9, 0], [1, 0, 3, 0]], np.int64)
+    assert lengths(plan_layer(0, ids, weights, owner, NOBODY_ELSE, alike)) == [(0, 4), (1, 4)]
+    assert lengths(plan_layer(0, ids, weights, owner, NOBODY_ELSE, unlike)) == [(0, 2), (1, 6)]
+
+
+def test_a_second_holder_takes_what_the_first_has_no_time_for() -> None:
+    ids, weights = np.array([[0, 1, 2, 3]], np.int32), np.ones((1, 4), np.float32)
+    owner, also = np.zeros(4, np.int64), np.array([LOCAL, LOCAL, 1, 1], np.int64)
+    runners = np.array([[0, -1, 9, 0], [1, -1, 9, 0]], np.int64)
+    parts = plan_layer(0, ids, weights, owner, also, runners)
+    assert lengths(parts) == [(0, 2), (1, 2)]
+    assert parts[1].expert.tolist() == [2, 3]
+    distant = np.array([[0, -1, 9, 0], [1, -1, 9, 99]], np.int64)
+    assert lengths(plan_layer(0, ids, weights, owner, also, distant)) == [(0, 4)]
+
+
+@pytest.mark.parametrize("bad", [[[1, 0, 1, 0], [1, 0, 1, 0]], [[0, 0, 0, 0]], [[0, 0, 1, -1]], [[0, 0, 10**13, 0]]])
+def test_runners_that_cannot_be_are_refused(bad: list[list[int]]) -> None:
+    ids, weights = np.array([[0]], np.int32), np.ones((1, 1), np.float32)
+    with pytest.raises(RequestError, match="layer 4, runners: "):
+        plan_layer(4, ids, weights, np.zeros(1, np.int64), NOBODY_ELSE, np.array(bad, np.int64))
+
+
+def lengths(parts: list[Part]) -> list[tuple[int, int]]:
+    return [(part.holder, len(part)) for part in parts]
+
+
+@given(routings(), some_runners(), st.data())
+def test_a_part_planned_again_has_the_same_entries_and_places_by_who_has_them_now(
+    routing: tuple[I32, F32, I64], runners: I64, data: st.DataObject
+) -> None:
+    ids, weights, owner = routing
+    now, also = np.roll(owner, 1), data.draw(some_also(len(owner)))
+    for part in plan_layer(0, ids, weights, owner):
+        anew = plan_again(part, now, also, runners)
+        coverage = Coverage(ids.size)
+        assert coverage.accept(part)
+        assert all(not coverage.accept(one) for one in anew)
+        assert sum(one.bits for one in anew) == part.bits
+        assert {one.attempt for one in anew} == {1}
+        assert len({one.holder for one in anew}) == len(anew)
+        assert sorted(entry for one in anew for entry in entries(one)) == entries(part)
+        for one in anew:
+            assert [place for place in range(ids.size) if one.bits >> place & 1] == sorted(
+                places(part)[entry] for entry in entries(one)
+            )
+            if not len(runners):
+                assert (now[one.expert] == one.holder).all()
+
+
+def entries(part: Part) -> list[tuple[int, int, float]]:
+    return list(zip(part.expert.tolist(), part.row.tolist(), part.weight.tolist(), strict=True))
+
+
+def places(part: Part) -> dict[tuple[int, int, float], int]:
+    """Of a part of the first plan, whose places follow each other."""
+    first = (part.bits & -part.bits).bit_length() - 1
+    return {entry: first + at for at, entry in enumerate(entries(part))}
 
 
 @given(routings())

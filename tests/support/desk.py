@@ -88,6 +88,7 @@ def _hello() -> Hello:
         geometry={},
         isa="",
         threads=0,
+        entry_ns=0,
         room=0,
         pages="",
         able=ALL_EXPERTS,

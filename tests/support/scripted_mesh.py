@@ -273,6 +273,7 @@ class Worker:
             geometry=dict(TERMS.geometry),
             isa="scalar",
             threads=1,
+            entry_ns=0,
             room=self.room,
             pages=self._mesh.pages,
             able=ALL_EXPERTS,

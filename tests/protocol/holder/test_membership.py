@@ -244,3 +244,15 @@ def test_what_a_worker_does_not_take_is_counted(member: Membership, message: Mes
 def test_before_a_welcome_there_is_nothing_to_do(fresh: Membership, message: Message) -> None:
     assert fresh.hear(message, 0.1) == []
     assert fresh.dropped == 1
+
+
+def test_the_round_trip_is_the_least_of_the_last_beats(member: Membership) -> None:
+    now, seen = 0.0, []
+    for took in [0.25, 0.25, 0.003, 0.25, 0.125, 0.125, 0.125]:
+        member.hear(BeatSeen(session="s1"), now + took)
+        seen.append(member.round_trip_us)
+        now += took + 0.01
+        member.hear(BeatSeen(session="s1"), now)  # a probe: no beat was waiting for an answer
+        while not any(isinstance(one, SendBeat) for one in member.tick(now)):
+            now += 0.1
+    assert seen == [-1, -1, -1, 3000, 3000, 3000, 125000]

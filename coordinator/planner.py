@@ -1,0 +1,151 @@
+"""Which placement is the best one now: some are tried on sampled rows, and whoever slows all down is left out. Pure.
+
+First comes what is in force, then everybody by pace, then without the slowest ones: another one must be better by more
+than measured paces are worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from coordinator.cost import Expected, expected
+from coordinator.demand import Demand
+from coordinator.pace import NOTICEABLE_S, Pace, Paces
+from coordinator.placement import Holder, Placement, paced, place
+from protocol.messages import I32, U8
+from protocol.stock import Stock
+
+WORTH = 0.95
+"""A placement is better than another one if its layers take less than this part of the time, noticeably."""
+TRIED_LAYERS = 8
+"""Placements are compared by so many layers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """What the coordinator itself takes."""
+
+    local: Pace | None = None
+    """Of its own bank; None if nobody knows: then it is taken to be as fast as a member."""
+    send_s: float = 30e-6
+    """Seconds to hand over a call."""
+    dense_s: float = 0.0
+    """Seconds of a token, all layers' experts apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Planner:
+    """What stays the same, whoever comes and goes."""
+
+    stock: Stock
+    own: U8
+    """(layers, experts): what the coordinator's slots hold."""
+    rank: I32 | None = None
+    demand: Demand | None = None
+    """None: nobody knows how many experts a row has, and no placement can be compared with another."""
+    replicas: float = 1.0
+    """Copies of all experts together, as a multiple of the experts."""
+
+    def place(
+        self, version: int, holders: Sequence[Holder], before: Placement | None = None, here: Here | None = None
+    ) -> Placement:
+        """The best placement found for these; all are members of it, if only to hold nothing, as `left_out` says."""
+        holders, here = paced(holders), here or Here()
+        if self.demand is None:
+            return self._by_pace(version, holders, frozenset(), before)
+        trial = self._of_few_layers()
+
+        def token_s(placement: Placement) -> float:
+            return trial.outlook(placement, holders, here).experts_s
+
+        as_it_is = self._as_it_is(version, holders, before)
+        best_s = np.inf if as_it_is is None else token_s(as_it_is)
+        best, all_s = None, np.inf
+        for out in _who_may_be_left_out(holders, everybody=here.local is not None):
+            this_s = token_s(trial._by_pace(version, self._scaled(holders), out, before))
+            all_s = all_s if out else this_s
+            enough_s = min(WORTH * best_s, best_s - NOTICEABLE_S * len(trial.stock.layers))
+            if (best is None and as_it_is is None) or this_s < enough_s:
+                best, best_s = out, this_s
+        if best is None:
+            assert as_it_is is not None
+            return as_it_is
+        placement = self._by_pace(version, holders, best, before)
+        return replace(placement, left_out=self._why_left_out(placement, holders, best, all_s, best_s))
+
+    def outlook(self, placement: Placement, holders: Sequence[Holder], here: Here) -> Expected:
+        """What a token is expected to take under a placement. ValueError without a demand."""
+        if self.demand is None:
+            raise ValueError("nobody knows what rows ask for")
+        paces = {holder.serial: holder.pace for holder in paced(holders) if holder.pace}
+        entry_s = float(np.mean([pace.entry_s for pace in paces.values()])) if paces else 0.0
+        local = here.local or Pace(entry_s=entry_s)
+        table = Paces.of(paces, local=local, send_s=here.send_s)
+        return expected(placement, self.stock, self.demand.rows, table, dense_s=here.dense_s)
+
+    def _by_pace(self, version: int, holders: Sequence[Holder], out: Set[int], before: Placement | None) -> Placement:
+        """Everything with those who are not left out; members are all."""
+        there = [holder for holder in holders if holder.serial not in out]
+        use = None if self.demand is None else self.demand.use
+        placement = place(
+            version, self.stock, self.own, there, self.rank, use=use, before=before, replicas=self.replicas
+        )
+        return replace(placement, members=tuple(holder.serial for holder in holders))
+
+    def _why_left_out(
+        self, placement: Placement, holders: Sequence[Holder], out: Set[int], with_s: float, without_s: float
+    ) -> dict[int, str]:
+        """By serial number: of those who are left `out`, and of whoever got no expert, slow as it is."""
+        layers = len(self._of_few_layers().stock.layers)
+        with_ms, without_ms = (f"{1e3 * seconds / layers:.3g} ms" for seconds in (with_s, without_s))
+        why = {}
+        for holder in holders:
+            if holder.serial in out:
+                why[holder.serial] = f"a layer takes {with_ms} with it, {without_ms} without"
+            elif holder.pace is not None and self._could_hold(holder) and not placement.held(holder.serial).any():
+                alone_ms = f"{1e3 * holder.pace.seconds(1):.3g} ms"
+                why[holder.serial] = f"one expert takes {alone_ms} there, a whole layer {without_ms} elsewhere"
+        return why
+
+    def _could_hold(self, holder: Holder) -> bool:
+        """Whether it has the weights of any expert that is not in the coordinator's slots, and the room for it."""
+        sizes = np.array(self.stock.slot_bytes)[:, None]
+        there = (self.own == 0) & (sizes > 0) & ((holder.room < 0) | (sizes <= holder.room))
+        return bool((there if holder.able is None else there & (holder.able > 0)).any())
+
+    def _as_it_is(self, version: int, holders: Sequence[Holder], before: Placement | None) -> Placement | None:
+        """What was there before, at the paces of now; None if others were there, or could hold more."""
+        if before is None or before.members != tuple(holder.serial for holder in holders):
+            return None
+        if before.left_over(self.stock) and len(before.left_out) < len(holders):
+            return None
+        return before.at_pace(version, holders)
+
+    def _of_few_layers(self) -> Planner:
+        """The same for some of the layers, as if the others had no experts."""
+        layers = self.stock.layers
+        some = set(layers[:: max(1, -(-len(layers) // TRIED_LAYERS))])
+        sizes = tuple(size if layer in some else 0 for layer, size in enumerate(self.stock.slot_bytes))
+        return replace(self, stock=replace(self.stock, slot_bytes=sizes), own=self.own * _mask(sizes))
+
+    def _scaled(self, holders: Sequence[Holder]) -> list[Holder]:
+        """With room for as large a part of few layers as they have room for of all."""
+        part = self._of_few_layers().stock.bytes / max(1, self.stock.bytes)
+        return [holder if holder.room < 0 else replace(holder, room=int(holder.room * part)) for holder in holders]
+
+
+def _mask(sizes: Sequence[int]) -> U8:
+    """(layers, 1): 1 for those that have experts."""
+    return np.array([[size > 0] for size in sizes], np.uint8)
+
+
+def _who_may_be_left_out(holders: Sequence[Holder], everybody: bool) -> list[frozenset[int]]:
+    """Nobody, then the slowest one, two, three, a quarter, half and so on of them, and, perhaps, everybody."""
+    slowest = sorted(holders, key=lambda holder: -(holder.pace or Pace(entry_s=0.0)).seconds(1))
+    count = len(slowest)
+    counts = {0, 1, 2, 3, count // 4, count // 2, 3 * count // 4, count - 1}
+    fitting = sorted(one for one in counts if 0 <= one < count) + [count] * everybody
+    return [frozenset(holder.serial for holder in slowest[:one]) for one in fitting]
