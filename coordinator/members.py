@@ -11,7 +11,7 @@ itself does not give up workers whose beats wait in its socket.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -92,6 +92,7 @@ class Members:
         self._serial = 0
         self._version = 0
         self._told: set[int] = set()  # of the members of `target`, those that were told what to hold
+        self._deferred = False  # newcomers are left out of `target`, and follow when it is in force
         self._members: dict[int, Member] = {}
         self._by_control: dict[bytes, Member] = {}
         self._by_work: dict[bytes, Member] = {}
@@ -235,6 +236,8 @@ class Members:
         passed = 0.0 if self._ticked_at is None else min(now - self._ticked_at, self.terms.beat_s)
         self._ticked_at = now
         done = self._release() + self._settle(passed)
+        if self._deferred and self.target is None:
+            done += self._retarget()
         for member in self:
             member.silent_s += passed
             if member.silent_s > self.terms.silence_limit_s:
@@ -399,7 +402,7 @@ class Members:
         self._started = self._started or len(able) >= self._expected
         if self._stopping or not self._started:
             return []
-        wanted = place(self._version + 1, self._stock, self._own, [_holder(member) for member in able], self._rank)
+        wanted = self._wanted(able)
         if self.target is not None and wanted.is_like(self.target):
             return []
         if wanted.is_like(self.active) and not self._told & set(self.active.members):
@@ -409,8 +412,22 @@ class Members:
         self._version += 1
         self.target = wanted
         self._told.clear()
-        newcomers = [member for member in able if member.serial not in self.active.members]
+        newcomers = [self._members[one] for one in wanted.members if one not in self.active.members]
         return self._assign(newcomers) if newcomers else self._tell_the_rest()
+
+    def _wanted(self, able: Sequence[Member]) -> Placement:
+        """With everybody; but if those who compute have to take over from somebody, that waits for no newcomer."""
+        settled = [member for member in able if member.serial in self.active.members]
+        self._deferred = False
+        if settled and len(settled) < len(able):
+            repaired = self._place(settled)
+            if not repaired.is_like(self.active):
+                self._deferred = True
+                return repaired
+        return self._place(able)
+
+    def _place(self, able: Sequence[Member]) -> Placement:
+        return place(self._version + 1, self._stock, self._own, [_holder(member) for member in able], self._rank)
 
     def _tell_the_rest(self) -> Instructions:
         """Once all that were told are ready, those who are not told yet are."""

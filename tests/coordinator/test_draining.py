@@ -265,3 +265,24 @@ def make_ready_only(mesh: Members, member: Member) -> None:
     assert mesh.target is not None
     experts = int(mesh.target.held(member.serial).sum())
     assert told(say(mesh, member, AssignReady(placement=mesh.target.version, experts=experts)), Assign)
+
+
+# --- a newcomer that takes its time ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["is lost", "is drained"])
+def test_who_takes_over_waits_for_no_newcomer(how: str) -> None:
+    mesh, first, second, third, _ = grown()
+    done = mesh.unroutable(first.control) if how == "is lost" else mesh.drain(CLIENT, "a")
+    (assign,) = told(done, Assign)
+    assert told(done, Assign, second.control) == [assign]
+    assert assign.held.all()
+    make_ready(mesh)
+    assert (mesh.active.owner == second.serial).all()
+    done = mesh.tick(0.0)
+    assert bool(told(done, Stop, first.control)) == (how == "is drained")
+    (assign,) = told(done, Assign)
+    assert told(done, Assign, third.control) == [assign], "now it is its turn"
+    make_ready(mesh)
+    assert set(mesh.active.members) == {second.serial, third.serial}
+    assert told(mesh.tick(0.0), Assign) == []
