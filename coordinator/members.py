@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from coordinator.config import MAX_ALL_WORKERS
-from coordinator.hello import MAX_NAME, Terms, mismatches, where
+from coordinator.draining import not_there, release, tell_those_who_wait, wait_for
+from coordinator.hello import Terms, mismatches, where
 from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, State, Tell, to
 from coordinator.placement import Holder, Placement, place
+from coordinator.refusing import name_taken, refuse, replaced_by
 from coordinator.wording import counted
 from protocol.messages import (
     I32,
@@ -32,10 +34,8 @@ from protocol.messages import (
     Beat,
     BeatSeen,
     Drain,
-    Drained,
     Hello,
     OpenWork,
-    Refused,
     SayHello,
     Stop,
     Stopped,
@@ -48,8 +48,6 @@ log = logging.getLogger(__name__)
 MAX_CLIENTS = 256
 MAX_MEMBERS = MAX_ALL_WORKERS
 MAX_GONE = 64
-MAX_WAITING = 16
-"""Clients that are told when one member has left."""
 
 
 class Members:
@@ -151,7 +149,7 @@ class Members:
         """Welcome or refuse; a name that another worker has is decided once it is known whether that one lives."""
         wrong = mismatches(hello, self.terms)
         if wrong:
-            return [_refuse(peer, hello, wrong)]
+            return [refuse(peer, hello, wrong)]
         if self._stopping:
             return [to(peer, Stop())]
         if hello.role == "client":
@@ -162,9 +160,9 @@ class Members:
         if old.hello.incarnation == hello.incarnation:
             return [*self._deny_claim(old), *self._renew(old, peer, hello)]
         if claim is not None and claim.hello.incarnation != hello.incarnation:
-            return [_refuse(peer, hello, _name_taken(claim.hello))]
+            return [refuse(peer, hello, name_taken(claim.hello))]
         if old.silent_s >= self.terms.name_claim_s:
-            return [*self._end(old, _replaced_by(hello)), *self._admit(peer, hello)]
+            return [*self._end(old, replaced_by(hello)), *self._admit(peer, hello)]
         waited_s = 0.0 if claim is None else claim.waited_s  # who asks again has waited nevertheless
         self._claims[hello.name] = Claim(peer=peer, hello=hello, waited_s=waited_s)
         return [to(old.control, BeatSeen(session=self.terms.session))]  # shows at once if its connection is closed
@@ -207,9 +205,8 @@ class Members:
         """A client wants a member to leave once others hold its experts; it is told when that is so."""
         member = self._named(name)
         if member is None:
-            return [to(peer, Drained(name=name, reason=self._nobody_called(name)))]
-        if peer not in member.drained_for:
-            member.drained_for = [*member.drained_for, peer][-MAX_WAITING:]
+            return [to(peer, not_there(name, tuple(self), self.gone))]
+        wait_for(member, peer)
         return self._drain(member)
 
     def heard_work(self, member: Member) -> None:
@@ -235,7 +232,7 @@ class Members:
         """Let listened-to time pass: give up the silent, settle claims to a name, let go who was drained."""
         passed = 0.0 if self._ticked_at is None else min(now - self._ticked_at, self.terms.beat_s)
         self._ticked_at = now
-        done = self._release() + self._settle(passed)
+        done = release(self, self.active) + self._settle(passed)
         if self._deferred and self.target is None:
             done += self._retarget()
         for member in self:
@@ -246,7 +243,7 @@ class Members:
             claim.waited_s += passed
             old = self._named(claim.hello.name)
             if old is not None and claim.waited_s >= self.terms.name_claim_s:
-                done += self._end(old, _replaced_by(claim.hello))
+                done += self._end(old, replaced_by(claim.hello))
         return done
 
     def switch(self) -> bool:
@@ -293,20 +290,6 @@ class Members:
         log.info("%s %s is to leave once others hold its experts", member.hello.role, member.name)
         return self._retarget()
 
-    def _release(self) -> Instructions:
-        """Those who are to leave may, as soon as the placement in force leaves them nothing to do."""
-        done: Instructions = []
-        for member in self:
-            if member.draining and not member.released and member.serial not in self.active.members:
-                member.released = True
-                done.append(to(member.control, Stop()))
-        return done
-
-    def _nobody_called(self, name: str) -> str:
-        names = ", ".join(sorted(member.name for member in self)) or "nobody"
-        before = f" any more: it {self.gone[name][1]}" if name in self.gone else ""
-        return f"nobody is called that{before}; there: {names}"[:MAX_REASON]
-
     def _welcome_client(self, peer: bytes, hello: Hello) -> Instructions:
         self._clients.pop(peer, None)
         while len(self._clients) >= MAX_CLIENTS:
@@ -320,7 +303,7 @@ class Members:
 
     def _admit(self, peer: bytes, hello: Hello) -> Instructions:
         if len(self._members) >= MAX_MEMBERS:
-            return [_refuse(peer, hello, [["workers", f"{MAX_MEMBERS} already", f"{MAX_MEMBERS} at most"]])]
+            return [refuse(peer, hello, [["workers", f"{MAX_MEMBERS} already", f"{MAX_MEMBERS} at most"]])]
         previous = self._by_control.get(peer)
         done = [] if previous is None else self._end(previous, "says hello as another worker")
         self.gone.pop(hello.name, None)
@@ -358,8 +341,7 @@ class Members:
         member.left = left
         log.log(logging.INFO if left else logging.WARNING, "%s %s is gone: %s", member.hello.role, member.name, reason)
         done: Instructions = [Lost(member=member, reason=reason)]
-        why = "" if left else f"it was lost before others held its experts: {reason}"
-        done += [to(peer, Drained(name=member.name, reason=why)) for peer in member.drained_for]
+        done += tell_those_who_wait(member, reason)
         claim = self._claims.pop(member.name, None)
         if claim is not None:
             done += self._admit(claim.peer, claim.hello)
@@ -381,7 +363,7 @@ class Members:
 
     def _deny_claim(self, holder: Member) -> Instructions:
         claim = self._claims.pop(holder.name, None)
-        return [] if claim is None else [_refuse(claim.peer, claim.hello, _name_taken(holder.hello))]
+        return [] if claim is None else [refuse(claim.peer, claim.hello, name_taken(holder.hello))]
 
     def _assign_ready(self, member: Member, message: AssignReady) -> Instructions:
         assert self.target is not None
@@ -468,18 +450,3 @@ def _holder(member: Member) -> Holder:
         pages=hello.pages,
         threads=hello.threads,
     )
-
-
-def _refuse(peer: bytes, hello: Hello, wrong: list[list[str]]) -> Tell:
-    refused = Refused(mismatches=wrong)
-    name, host = hello.name[:MAX_NAME], hello.host[:MAX_NAME]
-    log.warning("refused %r, pid %d on %r: %r", name, hello.pid, host, refused.in_words())
-    return to(peer, refused)
-
-
-def _name_taken(holder: Hello) -> list[list[str]]:
-    return [["name", holder.name, f"a name that no other worker has; {where(holder)} has it"]]
-
-
-def _replaced_by(hello: Hello) -> str:
-    return f"silent, and {where(hello)} has taken its name"

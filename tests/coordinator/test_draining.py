@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from bare_members import beat, hello, join, lost, make_ready, members, pass_time, say, told
 
+from coordinator.draining import MAX_WAITING
 from coordinator.member import Instructions, Member, State
-from coordinator.members import MAX_WAITING, Members
+from coordinator.members import Members
 from coordinator.plan import LOCAL
 from protocol.messages import (
     Assign,
