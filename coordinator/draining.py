@@ -30,7 +30,7 @@ def release(members: Iterable[Member], active: Placement) -> Instructions:
 
 def tell_those_who_wait(member: Member, reason: str) -> Instructions:
     """Its membership has ended."""
-    why = "" if member.left else f"it was lost before others held its experts: {reason}"
+    why = "" if member.left or member.released else f"it was lost before others held its experts: {reason}"
     return [to(client, Drained(name=member.name, reason=why)) for client in member.drained_for]
 
 
