@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from coordinator.member import Instructions, Member, to
 from coordinator.placement import Placement
+from coordinator.wording import counted
 from protocol.messages import MAX_REASON, Drained, Stop
 
 MAX_WAITING = 16
@@ -39,3 +40,9 @@ def not_there(name: str, members: Collection[Member], gone: Mapping[str, tuple[M
     names = ", ".join(sorted(member.name for member in members)) or "nobody"
     before = f" any more: it {gone[name][1]}" if name in gone else ""
     return Drained(name=name, reason=f"nobody is called that{before}; there: {names}"[:MAX_REASON])
+
+
+def needed(member: Member, experts: int) -> Drained:
+    """It cannot leave: nobody else could compute some of its experts."""
+    what = f"nobody else can hold {counted(experts, 'expert')} that it holds, and the coordinator computes none"
+    return Drained(name=member.name, reason=what)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from coordinator.config import MAX_ALL_WORKERS
-from coordinator.draining import not_there, release, tell_those_who_wait, wait_for
+from coordinator.draining import needed, not_there, release, tell_those_who_wait, wait_for
 from coordinator.hello import Terms, mismatches, where
 from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, State, Tell, to
 from coordinator.placement import Holder, Placement, place
@@ -63,10 +63,12 @@ class Members:
         own: U8 | None = None,
         rank: I32 | None = None,
         settle_s: float | None = None,
+        local: bool = True,
     ) -> None:
         """`expected` workers must have joined before the first placement is made; later it follows who is there.
 
         With `settle_s`, so many seconds of listening will do, whoever has joined by then, or has nothing ready yet.
+        `local`: the coordinator computes what nobody holds; else nobody may leave whose experts nobody else can hold.
 
         `own` (layers, experts) is what the coordinator's slots hold of `stock`, now and ever; `rank` (layers, experts)
         is lower for what is expected to be used more, as of `place`.
@@ -82,6 +84,7 @@ class Members:
         self.gone: dict[str, tuple[Member, str]] = {}
         """By name: the last membership that ended and why, of names that nobody has now."""
         self._expected = expected
+        self._local = local
         self._settle_s = settle_s
         self._settled = False
         self._started = expected == 0
@@ -286,6 +289,9 @@ class Members:
     def _drain(self, member: Member) -> Instructions:
         if member.draining:
             return []
+        if not self._local and (missed := self._missed_without(member)):
+            clients, member.drained_for = member.drained_for, []
+            return [to(client, needed(member, missed)) for client in clients]
         member.draining = True
         log.info("%s %s is to leave once others hold its experts", member.hello.role, member.name)
         return self._retarget()
@@ -379,8 +385,7 @@ class Members:
         Nobody who computes is told before all newcomers are ready: if one cannot hold its part, the placement in force
         stays as it is, and nobody else has moved anything.
         """
-        able = [one for one in self if one.work is not None and not one.failed and not one.draining]
-        able.sort(key=lambda one: one.name)  # so that a coordinator started again asks nobody for anything else
+        able = self._able()
         self._started = self._started or len(able) >= self._expected
         if self._stopping or not self._started:
             return []
@@ -397,13 +402,24 @@ class Members:
         newcomers = [self._members[one] for one in wanted.members if one not in self.active.members]
         return self._assign(newcomers) if newcomers else self._tell_the_rest()
 
+    def _able(self) -> list[Member]:
+        """Those who can hold something, and stay; by name, so after a restart nobody is asked for anything else."""
+        able = [one for one in self if one.work is not None and not one.failed and not one.draining]
+        return sorted(able, key=lambda one: one.name)
+
+    def _missed_without(self, member: Member) -> int:
+        """How many experts somebody holds now, and nobody could without this member."""
+        others = self._place([one for one in self._able() if one is not member])
+        return max(0, others.left_over(self._stock) - self.active.left_over(self._stock))
+
     def _wanted(self, able: Sequence[Member]) -> Placement:
         """With everybody; but if those who compute have to take over from somebody, that waits for no newcomer."""
         settled = [member for member in able if member.serial in self.active.members]
         self._deferred = False
         if settled and len(settled) < len(able):
             repaired = self._place(settled)
-            if not repaired.is_like(self.active):
+            enough = self._local or repaired.left_over(self._stock) <= self.active.left_over(self._stock)
+            if enough and not repaired.is_like(self.active):
                 self._deferred = True
                 return repaired
         return self._place(able)

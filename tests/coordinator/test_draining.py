@@ -287,3 +287,27 @@ def test_who_takes_over_waits_for_no_newcomer(how: str) -> None:
     make_ready(mesh)
     assert set(mesh.active.members) == {second.serial, third.serial}
     assert told(mesh.tick(0.0), Assign) == []
+
+
+# --- where the coordinator computes no experts ----------------------------------------------------------------------
+
+
+def test_the_last_holder_of_an_expert_may_not_leave_where_nobody_else_computes() -> None:
+    mesh = members(expected=1, local=False)
+    member, _ = join(mesh, "a")
+    make_ready(mesh)
+    before = mesh.active
+    why = "nobody else can hold 24 experts that it holds, and the coordinator computes none"
+    assert [one.reason for one in told(mesh.drain(CLIENT, "a"), Drained, CLIENT)] == [why]
+    assert say(mesh, member, Drain(name="a")) == []
+    assert mesh.state(member) is State.READY
+    assert mesh.active is before
+    other, _ = join(mesh, "b")
+    done = mesh.drain(CLIENT, "a")
+    assert told(done, Drained) == []
+    assert told(done, Assign, other.control)[0].held.all()
+    assert not mesh.switch(), "not before the other one is ready"
+    assert mesh.active is before
+    make_ready(mesh)
+    assert (mesh.active.owner == other.serial).all()
+    assert released(mesh, member)
