@@ -170,6 +170,7 @@ def _run(options: argparse.Namespace) -> None:
             expected=options.workers,
             fresh_token=lambda: secrets.token_hex(16),
             settle_s=RESUME_S if options.resume else None,
+            local=not options.no_local_experts,
         )
         limits = CallLimits(floor_s=options.call_floor_ms / 1000, hedge_floor_s=options.hedge_floor_ms / 1000)
         cluster = Cluster(
