@@ -19,6 +19,7 @@ COMMANDS = (
     "generate",
     "up",
     "plan",
+    "render",
     "status",
     "logs",
     "drain",
