@@ -16,7 +16,7 @@ from coordinator.interrupts import Interrupts
 from protocol.errors import ExpertmeshError
 
 COMMANDS = (
-    *("generate", "up", "status", "logs", "worker", "peer", "lookahead", "model", "profile", "logits"),
+    *("generate", "up", "down", "scale", "status", "logs", "worker", "peer", "lookahead", "model", "profile", "logits"),
     "hosted",
 )
 
