@@ -18,6 +18,8 @@ from protocol.errors import ExpertmeshError
 COMMANDS = (
     "generate",
     "up",
+    "down",
+    "scale",
     "plan",
     "render",
     "status",
