@@ -126,6 +126,7 @@ class MeshExperts:
         if missing := work.coverage.missing:
             raise ExpertError(work.layer, -1, f"{missing} entries were computed by nobody")
         del self._layers[step]
+        self._cluster.counters.layers += 1
         here_s, elsewhere_s = self._clock() - resumed, resumed - work.begun_at
         self.spent_s += work.plan_s + work.send_s + here_s
         self.times.add(

@@ -133,7 +133,7 @@ class Service:
             "step": self._engine.steps,
             "requests": len(self._requests),
             "reading": [[one.prompt_done, one.prompt_tokens] for one in self._requests.values() if not one.generated],
-            "layers": self._experts.times.summary(),
+            "layers": self._experts.times.summary(counted.layers),
             "inputs": self._experts.inputs_report(),
             "drafts": self._drafted.report(),
             "profile": None if self._keeper is None else self._keeper.report(),

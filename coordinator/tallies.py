@@ -60,6 +60,8 @@ class Counters:
     """(row, expert) entries that the local bank computed."""
     device_entries: int = 0
     """Those that the coordinator's own slots computed."""
+    layers: int = 0
+    """Layers with experts that were computed, those of either half of a window."""
     replans: int = 0
     """Parts that were taken from a worker that was late, lost or failed."""
     hedges: int = 0
@@ -93,6 +95,7 @@ class Counters:
         return Counters(
             local_entries=self.local_entries - earlier.local_entries,
             device_entries=self.device_entries - earlier.device_entries,
+            layers=self.layers - earlier.layers,
             replans=self.replans - earlier.replans,
             hedges=self.hedges - earlier.hedges,
             late_replies=self.late_replies - earlier.late_replies,

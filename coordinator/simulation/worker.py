@@ -65,10 +65,10 @@ class SimulatedWorker:
         self._rng = rng
         self._entry_s, self._answer_s = kind.entry_s.of_one(rng), kind.answer_s.of_one(rng)
         whole = kind.round_trip_s.of_one(rng)
-        half = Varied(median=whole.median / 2, within=whole.within)
+        half = Varied(mean=whole.mean / 2, within=whole.within)
         self._out = OneWay((world.out, Port(bytes_per_s=kind.bytes_per_s)), half, rng)
         self._back = OneWay((world.back, Port(bytes_per_s=kind.bytes_per_s)), half, rng)
-        self._delay_s = half.median
+        self._delay_s = half.mean
         self._frozen_until = 0.0
         self._deaf = False
         self._ended_at: float | None = None
