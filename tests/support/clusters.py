@@ -54,6 +54,16 @@ def worker_of(report: Status, name: str) -> Status:
     return dict(row)
 
 
+def is_away(report: Status, name: str) -> bool:
+    """Whether a worker's membership is over."""
+    return worker_of(report, name)["state"] in ("gone", "lost")
+
+
+def is_out(report: Status, name: str) -> bool:
+    """Whether it is late, or its membership is over."""
+    return is_away(report, name) or worker_of(report, name)["state"] == "suspect"
+
+
 @dataclass(frozen=True, slots=True)
 class Then:
     """One step of what happens during an answer."""
@@ -161,8 +171,10 @@ class LiveCluster:
         `models` names workers with a copy of the model of their own; `worker_module` is run as the workers that have no
         problem. The workers numbered in `peers` are peers on an emulated device, called peer-N. `own_options` are a
         worker's own, after the `worker_options` of all. All processes run in the `group`.
+        The coordinator listens at `endpoint`, or a name that nobody has; workers in `links` are behind these, which
+        lead to a port.
         """
-        self.endpoint = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
+        self.endpoint = endpoint or f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
         self.workers: list[RealProcess] = []
         self._model = model
         self._models = dict(models or {})
