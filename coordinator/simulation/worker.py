@@ -145,7 +145,7 @@ class SimulatedWorker:
             geometry=world.geometry,
             isa="simulated",
             threads=kind.threads,
-            entry_ns=max(1, round(self._entry_s.median * 1e9)),
+            entry_ns=max(1, round(self._entry_s.mean * 1e9)),
             room=kind.room,
             pages="" if alone else kind.name,
             able=ALL_EXPERTS,

@@ -56,6 +56,16 @@ def worker_of(report: Status, name: str) -> Status:
     return dict(row)
 
 
+def is_away(report: Status, name: str) -> bool:
+    """Whether a worker's membership is over."""
+    return worker_of(report, name)["state"] in ("gone", "lost")
+
+
+def is_out(report: Status, name: str) -> bool:
+    """Whether it is late, or its membership is over."""
+    return is_away(report, name) or worker_of(report, name)["state"] == "suspect"
+
+
 @dataclass(frozen=True, slots=True)
 class Then:
     """One step of what happens during an answer."""
@@ -168,6 +178,7 @@ class LiveCluster:
         workers that have no problem. The workers numbered in `peers` are peers on an emulated device, called peer-N.
         `own_options` are a worker's own, after the `worker_options` of all. All processes run in the `group`. The
         coordinator listens at a fresh name unless told where to `listen`; all have the `keys` of that folder, or none.
+        Workers in `links` are behind these, which lead to a port.
         """
         listen = listen or f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
         self.endpoint = check_endpoint(listen, dial=True, keyed=keys is not None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -68,6 +69,11 @@ def _twice(line: ProblemLine, reply: Sums) -> None:
 
 def _lost(line: ProblemLine, reply: Sums) -> None:
     pass
+
+
+def _dies(line: ProblemLine, reply: Sums) -> None:
+    """Between the call and its answer."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _truncated(line: ProblemLine, reply: Sums) -> None:
@@ -141,6 +147,7 @@ PROBLEMS: dict[str, Problem] = {
     "late": _late,
     "twice": _twice,
     "lost": _lost,
+    "dies": _dies,
     "truncated": _truncated,
     "stale-session": _first_changed(session="0123456789abcdef"),
     "future-step": _first_changed(step=10**9),
