@@ -87,6 +87,8 @@ class CoordinatorConfig:
     """GiB of experts in that device's memory, if it has its own; None is as much as fits."""
     profile: Path | None = None
     """Where it counts which experts are used; None if it does not."""
+    audit: float = 0.0
+    """Share of workers' answers that it computes again and compares, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import native
+from coordinator.audit import Auditor, difference
 from coordinator.cluster import Cluster, Seat
 from coordinator.dense_half import Rows, host_rows
 from coordinator.device_share import DeviceShare
@@ -97,17 +98,19 @@ class MeshExperts:
         slots: ExpertSlots | None = None,
         halves: Halves | None = None,
         inputs: LayerInputs | None = None,
+        auditor: Auditor | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`slots` hold what the members' placements leave to DEVICE; None if that is nothing. `halves`: Halves().
 
-        `inputs` tells those who look ahead; None tells nobody.
+        `inputs` tells those who look ahead; None tells nobody. The `auditor` says which answers it computes again.
         """
         self.times = LayerTimes()
         self._share = None if slots is None else DeviceShare(slots)
         self._cluster = cluster
         self._halves = halves or Halves()
         self._inputs = inputs
+        self._auditor = auditor
         self._layers: dict[int, _Layer] = {}  # by step
         self._bank = bank
         self._quantised = {number: layer.quantised_input for number, layer in layout.with_experts()}
@@ -325,8 +328,14 @@ class MeshExperts:
 
     def _add(self, work: _Layer, seat: Seat, part: Part, reply: Sums) -> bool:
         """Add a good answer to the sums; a bad one is counted and dropped."""
+        if seat.member.quarantined:
+            return False
         try:
-            add_reply(reply, part.row, work.sums.to_host())
+            if self._auditor is not None and self._auditor.due():
+                if not self._audit(self._auditor, work, seat, part, reply):
+                    return True
+            else:
+                add_reply(reply, part.row, work.sums.to_host())
         except ProtocolError as error:
             self._cluster.counters.dropped += 1
             self._cluster.strike(seat, f"a wrong answer for layer {work.layer}: {error}")
@@ -335,6 +344,33 @@ class MeshExperts:
         work.busy_s = max(work.busy_s, reply.busy_us * 1e-6)
         self._cluster.credit(seat, len(part), reply)
         return True
+
+    def _audit(self, auditor: Auditor, work: _Layer, seat: Seat, part: Part, reply: Sums) -> bool:
+        """Add an answer once it is compared with what is computed here; False if that was added in its place.
+
+        ProtocolError as of `add_reply`, and nothing added.
+        """
+        sums = work.sums.to_host()
+        theirs = np.zeros_like(sums)
+        add_reply(reply, part.row, theirs)
+        began = self._clock()
+        try:
+            ours = auditor.sums(work.layer, self._host_rows(work), part.expert, part.row, part.weight)
+        except ExpertError as error:
+            log.warning(
+                "an answer of worker %s cannot be computed here, so it is believed: %s", seat.member.name, error
+            )
+            ours = theirs
+        work.local_s += self._clock() - began
+        self._cluster.counters.audits += ours is not theirs
+        found = difference(work.layer, part.expert, part.row, ours, theirs)
+        sums += ours
+        if found is None:
+            return True
+        _cover(work, part)
+        self._cluster.counters.local_entries += len(part)
+        self._cluster.quarantine(seat.member, found)
+        return False
 
     def _replace_late(self, work: _Layer) -> None:
         """Compute here what is past its deadline, and what was asked of a worker that is gone."""

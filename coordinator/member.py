@@ -31,6 +31,8 @@ class Member:
     """(done, total) layers of the assignment under way."""
     failed: str = ""
     """Why it gets nothing more: it could not hold what it was assigned, or failed too often."""
+    quarantined: bool = False
+    """Its bits are not ours, so whatever it says is worth nothing; `failed` tells which."""
     silent_s: float = 0.0
     """Time since it was last heard, counting only time in which the coordinator listened."""
     beat: Beat | None = None

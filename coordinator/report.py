@@ -36,6 +36,8 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
         "replans": counters.replans,
         "late_replies": counters.late_replies,
         "dropped": counters.dropped,
+        "canaries": counters.canaries,
+        "audits": counters.audits,
         "workers": living + gone,
         "lookahead": [_lookahead(member, now) for member in there if not member.holds],
     }
