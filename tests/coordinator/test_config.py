@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from key_folders import key_folder
 
 from coordinator.cluster_file import read_config
 from coordinator.config import DEFAULT_LISTEN, ClusterConfig, LookaheadConfig, PeerConfig, WorkerGroup, default_threads
@@ -104,6 +105,25 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         PeerConfig(name="gpu", device=0, vram_gib=None),
         PeerConfig(name="other-gpu", device=1, vram_gib=11.5, model_path=tmp_path / "copy.gguf"),
     )
+
+
+def test_keys_let_a_cluster_listen_to_other_machines(tmp_path: Path) -> None:
+    keys = key_folder(tmp_path / "keys", "garage")
+    text = """
+        [model]
+        path = "model.gguf"
+        [coordinator]
+        listen = "tcp://0.0.0.0:7600"
+        audit = 0.25
+        [keys]
+        path = "keys"
+        [[workers]]
+        name = "garage"
+        keys_path = "keys/garage.key"
+    """
+    config = read(tmp_path, text)
+    assert (config.keys, config.coordinator.listen, config.coordinator.audit) == (keys, "tcp://0.0.0.0:7600", 0.25)
+    assert config.workers[0].keys_path == keys / "garage.key"
 
 
 def test_all_problems_come_at_once_in_order_of_lines(tmp_path: Path) -> None:

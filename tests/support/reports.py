@@ -63,6 +63,8 @@ def cluster_report(*workers: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "replans": 0,
         "late_replies": 0,
         "dropped": 0,
+        "canaries": 0,
+        "audits": 0,
         "workers": list(workers),
         "lookahead": [],
         **changes,
