@@ -177,6 +177,8 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
         options += ["--no-local-experts"]
     if chosen.profile is not None:
         options += ["--profile", str(chosen.profile)]
+    if chosen.audit:
+        options += ["--audit", f"{chosen.audit:.12g}"]
     if config.keys is not None:
         options += ["--keys", str(config.keys)]
     if config.peers:

@@ -109,6 +109,7 @@ class Members:
         self._by_work: dict[bytes, Member] = {}
         self._clients: dict[bytes, str] = {}
         self._claims: dict[str, Claim] = {}
+        self._quarantined: dict[str, str] = {}  # by incarnation: why
         self._ticked_at: float | None = None
 
     # --- questions --------------------------------------------------------------------------------------------
@@ -241,6 +242,14 @@ class Members:
         log.warning("%s %s gets no more work: %s", member.hello.role, member.name, reason)
         return self._retarget()
 
+    def quarantine(self, member: Member, reason: str) -> Instructions:
+        """Its bits are not ours: no more of it as long as its process lives, whatever that says."""
+        member.quarantined = True
+        while len(self._quarantined) >= MAX_GONE:
+            del self._quarantined[next(iter(self._quarantined))]
+        self._quarantined[member.hello.incarnation] = f"quarantined: {reason}"
+        return self.unfit(member, self._quarantined[member.hello.incarnation])
+
     def tick(self, now: float) -> Instructions:
         """Let listened-to time pass: give up the silent, settle claims to a name, let go who was drained."""
         passed = 0.0 if self._ticked_at is None else min(now - self._ticked_at, self.terms.beat_s)
@@ -342,6 +351,8 @@ class Members:
         done = [] if previous is None else self._end(previous, "says hello as another worker")
         self.gone.pop(hello.name, None)
         member = Member(serial=self._serial, hello=hello, token=self._fresh_token(), control=peer)
+        member.failed = self._quarantined.get(hello.incarnation, "")
+        member.quarantined = bool(member.failed)
         self._serial += 1
         self._members[member.serial] = member
         self._by_control[peer] = member

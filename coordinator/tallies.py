@@ -70,6 +70,10 @@ class Counters:
     """Well-formed answers that came too late, or again, and were dropped."""
     dropped: int = 0
     """Messages that nobody asked for, or that answer wrongly; malformed ones are counted by the sockets."""
+    canaries: int = 0
+    """Answers to canary rows that were compared with ours."""
+    audits: int = 0
+    """Answers of steps that were computed here again, and compared."""
     workers: dict[str, Tally] = field(default_factory=dict)
     """By name."""
 
@@ -100,5 +104,7 @@ class Counters:
             hedges=self.hedges - earlier.hedges,
             late_replies=self.late_replies - earlier.late_replies,
             dropped=self.dropped - earlier.dropped,
+            canaries=self.canaries - earlier.canaries,
+            audits=self.audits - earlier.audits,
             workers={name: tally.minus(before.get(name, Tally())) for name, tally in self.workers.items()},
         )

@@ -143,6 +143,16 @@ def _not_finite(reply: Sums) -> Sums:
     return replace(reply, single=np.full_like(reply.single, np.nan))
 
 
+def _flipped(reply: Sums) -> Sums:
+    """One bit of the first row that is otherwise right."""
+    single, sum48, sum64 = reply.single.copy(), reply.sum48.copy(), reply.sum64.copy()
+    for lowest in (single.view(np.int32), sum48, sum64):
+        if lowest.size:
+            lowest.flat[0] ^= 1
+            break
+    return replace(reply, single=single, sum48=sum48, sum64=sum64)
+
+
 PROBLEMS: dict[str, Problem] = {
     "late": _late,
     "twice": _twice,
@@ -158,6 +168,7 @@ PROBLEMS: dict[str, Problem] = {
     "narrow": _instead(_narrow),
     "too-large": _instead(_too_large),
     "not-finite": _instead(_not_finite),
+    "flipped": _instead(_flipped),
 }
 
 
