@@ -62,7 +62,7 @@ def read_config(path: Path) -> ClusterConfig:
     groups = reader.tables("workers", _placed(WORKER_KEYS, model_file), required=("name",))
     peers = reader.tables("peers", _placed(PEER_KEYS, model_file), required=("name",))
     lookahead = reader.table("lookahead", LOOKAHEAD_KEYS)
-    launch = reader.table("launch", {"logs": folder_beside(path.parent), "ssh_config": file_beside(path.parent)})
+    launch = reader.table("launch", _launch_keys(path.parent))
     for section, parts in (("workers", groups), ("peers", peers)):
         _report_unreachable(section, parts, coordinator, reader)
     _report_shared_names(groups, reader)
@@ -84,6 +84,11 @@ def _placed(keys: dict[str, Read], model_file: Read) -> KeysOf:
     """The keys of a table that may have a `host`: a model's path elsewhere cannot be looked at from here."""
     here, there = {"model_path": model_file, "command": _no_command}, {"model_path": _path_there, "command": _command}
     return lambda found: {**keys, **(here if found.get("host", LOCAL) == LOCAL else there)}
+
+
+def _launch_keys(folder: Path) -> dict[str, Read]:
+    address = text(ADDRESS, "a host's name or address, without a port,")
+    return {"logs": folder_beside(folder), "ssh_config": file_beside(folder), "address": address}
 
 
 def _report_unreachable(section: str, parts: list[dict[str, Any]], coordinator: dict[str, Any], reader: Reader) -> None:
@@ -206,6 +211,9 @@ def _gib(value: Any) -> float | None:
         raise ValueError(f'"auto" or a number from 0 to {MAX_GIB} is expected, found {shown(value)}')
     return float(value)
 
+
+ADDRESS = r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]"
+"""Of this machine, for others; of version 6 in brackets."""
 
 COORDINATOR_KEYS: dict[str, Read] = {
     "listen": _local_endpoint,
