@@ -6,6 +6,7 @@ import itertools
 import logging
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ def test_a_large_window_goes_in_halves_that_overlap() -> None:
     far = workers(2, round_trip_s=Varied(mean=0.05))
     whole, halves = decode(scenario(far, rows=7), 4), decode(scenario(far, rows=8), 4)
     assert halves.step_s.mean() == pytest.approx(whole.step_s.mean(), rel=0.15)
-    assert sum(halves.parts_s.values()) == pytest.approx(halves.step_s.mean(), rel=0.2)
+    assert sum(halves.parts_s.values()) == pytest.approx(halves.step_s.mean())
 
 
 def test_hundreds_of_workers_can_be_simulated_and_those_without_experts_are_told() -> None:
@@ -104,7 +105,8 @@ def test_hundreds_of_workers_can_be_simulated_and_those_without_experts_are_told
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_what_is_observed_of_one_worker_predicts_more_of_them(count: int) -> None:
-    mesh = SimulatedMesh(scenario(workers(1, cores=math.inf)))
+    slow = workers(1, cores=math.inf, entry_s=Varied(mean=4e-3))
+    mesh = SimulatedMesh(scenario(slow))
     mesh.gather()
     token_s = [mesh.step(ids) for ids in itertools.islice(routing(mesh.scenario), 20)]
     tally = mesh.cluster.counters.workers["w-0"]
@@ -117,7 +119,7 @@ def test_what_is_observed_of_one_worker_predicts_more_of_them(count: int) -> Non
         entry_s=tally.busy_us * 1e-6 / tally.entries,
     )
     guessed = decode(scenario(seen.kind(count, cores=math.inf), costs=seen.costs()), 20)
-    real = decode(scenario(workers(count, cores=math.inf)), 20)
+    real = decode(scenario(replace(slow, count=count)), 20)
     assert guessed.tokens_per_s == pytest.approx(real.tokens_per_s, rel=0.02)
 
 
