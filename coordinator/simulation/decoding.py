@@ -25,8 +25,8 @@ CALM = 4
 """Steps before a mishap, to learn what one takes, and after it, none of which took long, for it to be over."""
 LONG = 2.0
 """Times what a step takes otherwise, that is a pause."""
-MOST_STEPS = 4000
-"""After a mishap, however long it is felt."""
+MOST_STEPS = 60
+"""That are looked at after a mishap: what takes long for good, since a fast worker is missing, is no pause."""
 FROZEN_S = 8.0
 AWAY_S = 1.0
 """From an end to the next life of a worker."""
