@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ ANSWER_S = 60.0
 LEAST_TOKENS = 200
 """Of an answer with a script."""
 END_S = 15.0
+STARTER = ThreadPoolExecutor(1)
+"""Starts all processes: each dies with the thread that started it, and this one lives as long as this process."""
 PATIENT = ["--call-floor-ms", "20000"]
 """Options of a coordinator, so that a machine under load is no fault."""
 
@@ -93,7 +96,8 @@ class RealProcess:
         self.name = name
         self.log = log
         with log.open("ab") as stream:
-            self._process: subprocess.Popen[Any] = (subprocess.Popen if group is None else group.start)(
+            started: Future[subprocess.Popen[Any]] = STARTER.submit(
+                subprocess.Popen if group is None else group.start,
                 [sys.executable, "-P", "-m", module, *options, "--parent", str(os.getpid())],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join([*SOURCES, os.environ.get("PYTHONPATH", "")]), **env},
@@ -102,6 +106,7 @@ class RealProcess:
                 stderr=stream,
                 start_new_session=True,
             )
+            self._process = started.result(END_S)
 
     @property
     def pid(self) -> int:
@@ -163,7 +168,7 @@ class LiveCluster:
         peer_options: Sequence[str] = (),
         own_options: Mapping[int, Sequence[str]] | None = None,
         group: ControlGroup | None = None,
-        endpoint: str | None = None,
+        listen: str | None = None,
         links: Mapping[int, BadLink] | None = None,
     ) -> None:
         """`problems` names, by number, workers that misbehave, and how (problem_worker); `isas` is for the workers.
@@ -171,10 +176,9 @@ class LiveCluster:
         `models` names workers with a copy of the model of their own; `worker_module` is run as the workers that have no
         problem. The workers numbered in `peers` are peers on an emulated device, called peer-N. `own_options` are a
         worker's own, after the `worker_options` of all. All processes run in the `group`.
-        The coordinator listens at `endpoint`, or a name that nobody has; workers in `links` are behind these, which
-        lead to a port.
+        The coordinator listens at a fresh name unless told where to `listen`; workers in `links` are behind these.
         """
-        self.endpoint = endpoint or f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
+        self.endpoint = listen or f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
         self.workers: list[RealProcess] = []
         self._model = model
         self._models = dict(models or {})
