@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,15 @@ class LaunchPlan:
     processes: tuple[ProcessPlan, ...]
     lookahead: LookaheadChoice = NO_LOOKAHEAD
     """Whether a lookahead process is among them, and why."""
+
+
+Placed = Callable[[LaunchPlan], LaunchPlan]
+"""May have some of a plan's processes run elsewhere."""
+
+
+def placed_here(plan: LaunchPlan) -> LaunchPlan:
+    """The plan as it is."""
+    return plan
 
 
 def private_endpoint() -> str:

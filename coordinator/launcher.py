@@ -13,7 +13,7 @@ from coordinator.children import Child, OnLine, end_all, ignore_line, wait_for_a
 from coordinator.config import COORDINATOR, ClusterConfig, inputs_endpoint, work_endpoint
 from coordinator.cores import CoreLeases, usable_cores
 from coordinator.interrupts import Interrupts
-from coordinator.launch_plan import LaunchPlan, plan_here
+from coordinator.launch_plan import LaunchPlan, Placed, placed_here, plan_here
 from coordinator.leases import endpoints_leased
 from protocol.errors import ExpertmeshError
 
@@ -87,14 +87,20 @@ class Launcher:
 
 
 @contextmanager
-def launched(config: ClusterConfig, interrupts: Interrupts, on_line: OnLine = ignore_line) -> Iterator[Launcher]:
+def launched(
+    config: ClusterConfig,
+    interrupts: Interrupts,
+    on_line: OnLine = ignore_line,
+    placed: Placed = placed_here,
+) -> Iterator[Launcher]:
     """The cluster of `config`, started on this machine; its workers on cores that no other launcher has taken.
 
+    `placed` may have some of its processes run elsewhere.
     ConfigError if its endpoint is in use; ImportError, when this module is loaded, if its kernels cannot be used here.
     """
     log.debug("kernels: %s", native.isa())
     listen = config.coordinator.listen
     with endpoints_leased(listen, work_endpoint(listen), inputs_endpoint(listen)), CoreLeases() as leases:
         cores = leases.take(config.worker_threads, usable_cores())
-        with Launcher(plan_here(config, cores), interrupts, on_line) as launcher:
+        with Launcher(placed(plan_here(config, cores)), interrupts, on_line) as launcher:
             yield launcher

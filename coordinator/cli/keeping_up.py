@@ -11,6 +11,7 @@ from coordinator.cli.cluster_view import ClusterView, LiveView, PlainView
 from coordinator.client import Client
 from coordinator.config import COORDINATOR, ClusterConfig
 from coordinator.interrupts import Interrupted, Interrupts
+from coordinator.launch_plan import Placed
 from coordinator.launcher import Launcher, launched
 from coordinator.restarts import RestartPolicy
 from coordinator.supervisor import Supervisor
@@ -22,12 +23,15 @@ ASK_S = 0.5
 """Interval between questions for the state."""
 
 
-def keep_up(config: ClusterConfig, interrupts: Interrupts) -> None:
-    """Run the cluster until a signal, or a client's Stop, ends it. ExpertmeshError if it cannot be kept running."""
+def keep_up(config: ClusterConfig, interrupts: Interrupts, placed: Placed) -> None:
+    """Run the cluster, `placed` where it belongs, until a signal, or a client's Stop, ends it.
+
+    ExpertmeshError if it cannot be kept running.
+    """
     said: SimpleQueue[str] = SimpleQueue()
     view: ClusterView = LiveView(config) if sys.stdout.isatty() else PlainView(config)
     try:
-        with launched(config, interrupts, lambda name, line: said.put(f"{name}: {_unstamped(line)}")) as launcher, view:
+        with launched(config, interrupts, lambda name, line: said.put(_told(name, line)), placed) as launcher, view:
             view.tell(str(launcher.plan.lookahead))
             _supervise(launcher, view, said)
     except Interrupted as interrupted:
@@ -60,9 +64,10 @@ def _tell_all(view: ClusterView, lines: list[str]) -> None:
         view.tell(line)
 
 
-def _unstamped(line: str) -> str:
-    """A line of a log without its date and time: the view has a clock of its own."""
-    return re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", "", line)
+def _told(name: str, line: str) -> str:
+    """A line of a log by its process, without date and time: the view has a clock of its own."""
+    unstamped = re.sub(r"^([^ ]+: )?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", r"\1", line)
+    return f"{name}: {unstamped}"
 
 
 def _waiting(said: SimpleQueue[str]) -> list[str]:

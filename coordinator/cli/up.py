@@ -12,22 +12,47 @@ from coordinator.cli.paths import CONFIG
 from coordinator.cluster_file import read_config
 from coordinator.halves import When
 from coordinator.interrupts import Interrupts
+from coordinator.launch_plan import LaunchPlan
+from protocol.errors import ConfigError
 
 
 @click.command("up")
 @click.argument("config", type=CONFIG)
 @LOOKAHEAD_OPTION
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Who runs the workers of this machine: the launcher, or a Ray cluster on any of its nodes.",
+)
+@click.option("--ray-address", metavar="ADDRESS", help="Of the Ray cluster.  [default: the one of this machine]")
 @click.option("--dry-run", is_flag=True, help="Check it all, print the processes that would be started, and stop.")
 @click.pass_obj
-def command(interrupts: Interrupts, /, config: Path, lookahead: When | None, dry_run: bool) -> None:
+def command(
+    interrupts: Interrupts,
+    /,
+    config: Path,
+    lookahead: When | None,
+    engine: str,
+    ray_address: str | None,
+    dry_run: bool,
+) -> None:
     """Start the cluster that CONFIG describes, show its state, restart what ends; Ctrl-C stops it all."""
     cluster = read_config(config)
     if lookahead is not None:
         cluster = replace(cluster, lookahead=replace(cluster.lookahead, enabled=lookahead))
+    if ray_address is not None and engine != "ray":
+        raise ConfigError("--ray-address is of use with --engine ray only")
     with interrupts.held():
         from coordinator.cli.dry_run import show_plan
         from coordinator.cli.keeping_up import keep_up
+        from coordinator.on_ray.plan import placed_by_ray
+
+    def placed(plan: LaunchPlan) -> LaunchPlan:
+        return placed_by_ray(plan, ray_address or "auto") if engine == "ray" else plan
+
     if dry_run:
-        show_plan(cluster)
+        show_plan(cluster, placed=placed)
     else:
-        keep_up(cluster, interrupts)
+        keep_up(cluster, interrupts, placed)
