@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -11,6 +13,7 @@ from coordinator.on_ray.plan import RayWorker
 
 NEWS_S = 1.0
 """How long an actor waits for news; it hears of nothing else meanwhile."""
+KEPT_LINES = 50
 LOST = 1
 """Exit code of a worker whose actor or node is gone."""
 
@@ -46,7 +49,7 @@ class RayChild:
         self._where = actors.ask(self._actor, "whereabouts")
         self._news = actors.ask(self._actor, "news", NEWS_S)
         self._code: int | None = None
-        self._last = ""
+        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
 
     def exit_code(self) -> int | None:
         """None while it runs, or waits for a node. Passes its lines on."""
@@ -57,12 +60,12 @@ class RayChild:
                 self._where = None
                 host, self.pid = where
                 self._on_line(self.name, f"process {self.pid} on {host}")
-            found: News | None = self._actors.answer(self._news)
+            news: News | None = self._actors.answer(self._news)
+            if news is not None:
+                self._hear(news)
         except LookupError as error:
-            self._last, self._code = str(error), LOST
-            return self._code
-        if found is not None:
-            self._hear(found)
+            self._lines.append(str(error))
+            self._code = LOST
         return self._code
 
     def ended(self) -> str:
@@ -71,12 +74,17 @@ class RayChild:
         if code is None:
             return "still runs"
         how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
-        return f"{how}: {self._last}" if code > 0 and self._last else how
+        last = next((line for line in reversed(self._lines) if line), "")
+        return f"{how}: {last.removeprefix('error: ')}" if code > 0 and last else how
 
-    def stop(self) -> None:
-        """Ask it to leave."""
+    def tail(self, count: int) -> list[str]:
+        """The last lines that it wrote, so many at most."""
+        return list(self._lines)[-count:]
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, if it still runs."""
         if self._code is None:
-            self._actors.ask(self._actor, "stop")
+            self._actors.ask(self._actor, "send", int(number))
 
     def kill(self) -> None:
         """Without asking."""
@@ -86,7 +94,7 @@ class RayChild:
         lines, self._code = news
         for line in lines:
             self._on_line(self.name, line)
-            self._last = line.removeprefix("error: ") if line else self._last
+            self._lines.append(line)
         if self._code is None:
             self._news = self._actors.ask(self._actor, "news", NEWS_S)
         else:
@@ -107,11 +115,15 @@ class RayWorkers:
         self.children[name] = RayChild(self._workers[name], self._actors, self._on_line)
         return self.children[name]
 
+    def forget(self, name: str) -> None:
+        """It has left for good."""
+        del self.children[name]
+
     def stop(self, within_s: float, pause: Callable[[], None]) -> None:
         """Ask all to leave, and end those that have not in time; `pause` waits for a moment."""
         deadline = time.monotonic() + within_s
         for child in self.children.values():
-            child.stop()
+            child.send(signal.SIGTERM)
         while time.monotonic() < deadline and any(one.exit_code() is None for one in self.children.values()):
             pause()
         for child in self.children.values():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -47,9 +46,9 @@ class Holder:
         self._lines.put(None)  # it stays the last word
         return told, self._process.wait()
 
-    def stop(self) -> None:
-        """Ask the worker to leave."""
-        self._process.send_signal(signal.SIGTERM)
+    def send(self, number: int) -> None:
+        """Send the worker a signal, if it still runs."""
+        self._process.send_signal(number)
 
     def _read(self) -> None:
         stream = self._process.stderr

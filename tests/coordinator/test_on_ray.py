@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from dataclasses import dataclass, field
@@ -119,6 +120,7 @@ def test_lines_are_passed_on_and_an_error_is_what_it_ended_with() -> None:
     assert [child.exit_code() for _ in range(3)] == [None, None, 2]
     assert said == [("box-0", "process 71 on node"), ("box-0", "INFO a"), ("box-0", "error: no such model")]
     assert child.ended() == "exited with code 2: no such model"
+    assert child.tail(1) == ["error: no such model"]
     assert actors.killed == [1], "its node has room again"
 
 
@@ -138,7 +140,7 @@ def test_who_does_not_leave_in_time_is_ended() -> None:
     actors = FakeActors()
     workers = RayWorkers([WORKER], actors, lambda *line: None)
     workers.stop(0.0, lambda: None)
-    assert actors.asked[-1] == "stop"
+    assert actors.asked[-1] == "send"
     assert actors.killed == [1]
 
 
@@ -166,8 +168,8 @@ def test_a_holder_asks_its_worker_to_leave() -> None:
     holder = Holder(["-c", "import signal, sys; print(sys.argv[1], file=sys.stderr, flush=True); signal.pause()"])
     assert holder.news(30.0) == (["--parent"], None)
     assert holder.whereabouts()[1] > 1
-    holder.stop()
-    assert all_news(holder)[1] == -15
+    holder.send(signal.SIGTERM)
+    assert all_news(holder)[1] == -signal.SIGTERM
 
 
 # --- the command line ---------------------------------------------------------------------------------------------
