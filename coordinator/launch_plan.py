@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,15 @@ class LaunchPlan:
     """Whether a lookahead process is among them, and why."""
     keys: Path | None = None
     """The folder of keys, if there is one."""
+
+
+Placed = Callable[[LaunchPlan], LaunchPlan]
+"""May have some of a plan's processes run elsewhere."""
+
+
+def placed_here(plan: LaunchPlan) -> LaunchPlan:
+    """The plan as it is."""
+    return plan
 
 
 def private_endpoint() -> str:
