@@ -16,6 +16,7 @@ from coordinator.config import (
     MAX_THREADS,
     MAX_WORKERS,
     PREDICTORS,
+    WEIGHTS,
     ClusterConfig,
     CoordinatorConfig,
     LookaheadConfig,
@@ -26,7 +27,21 @@ from coordinator.config import (
 )
 from coordinator.drafts import MAX_DRAFTS
 from coordinator.halves import When
-from coordinator.toml_reader import Read, Reader, later, made_beside, model_beside, one_of, only, shown, text, whole
+from coordinator.toml_reader import (
+    Read,
+    Reader,
+    flag,
+    folder_beside,
+    later,
+    made_beside,
+    model_beside,
+    one_of,
+    only,
+    shown,
+    text,
+    whole,
+)
+from protocol.bulk import MAX_MB_S
 from protocol.endpoints import check_endpoint
 from protocol.expert_sources import BUDGETED_SOURCES, SOURCES
 from protocol.gib import MAX_GIB
@@ -41,11 +56,13 @@ def read_config(path: Path) -> ClusterConfig:
     model = reader.table("model", {"path": model_file}, required=("path",))
     coordinator = reader.table("coordinator", {**COORDINATOR_KEYS, "profile": made_beside(path.parent)})
     _report_memory_of_no_device(coordinator, reader)
-    groups = reader.tables("workers", {**WORKER_KEYS, "model_path": model_file}, required=("name",))
+    worker_keys = {**WORKER_KEYS, "model_path": model_file, "cache": folder_beside(path.parent)}
+    groups = reader.tables("workers", worker_keys, required=("name",))
     peers = reader.tables("peers", {**PEER_KEYS, "model_path": model_file}, required=("name",))
     lookahead = reader.table("lookahead", LOOKAHEAD_KEYS)
     _report_shared_names(groups, reader)
     _report_memory_of_no_use(groups, reader)
+    _report_caches_of_no_use(groups, reader)
     _report_taken_names(peers, groups, reader)
     _report_too_many(groups, peers, reader)
     reader.finish()
@@ -73,6 +90,18 @@ def _report_memory_of_no_use(groups: list[dict[str, Any]], reader: Reader) -> No
             reader.problem("workers", index, "ram_gib", reason)
 
 
+def _report_caches_of_no_use(groups: list[dict[str, Any]], reader: Reader) -> None:
+    for index, group in enumerate(groups):
+        if "cache" not in group:
+            continue
+        if "model_path" in group:
+            reader.problem(
+                "workers", index, "cache", "weights are fetched there, and model_path names a model: take one"
+            )
+        elif group.get("source") == "shared":
+            reader.problem("workers", index, "cache", 'of no use with source = "shared", which needs all experts')
+
+
 def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
     seen: set[str] = set()
     for index, group in enumerate(groups):
@@ -83,7 +112,7 @@ def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
 
 def _report_taken_names(peers: list[dict[str, Any]], groups: list[dict[str, Any]], reader: Reader) -> None:
     taken = {f"{group.get('name')}-{index}": "a worker" for group in groups for index in range(group.get("count", 1))}
-    taken |= {COORDINATOR: "the coordinator", LOOKAHEAD: "the lookahead process"}
+    taken |= {COORDINATOR: "the coordinator", LOOKAHEAD: "the lookahead process", WEIGHTS: "the weights process"}
     for index, peer in enumerate(peers):
         name = peer.get("name", "")
         if name in taken:
@@ -139,6 +168,12 @@ def _gib(value: Any) -> float | None:
     return float(value)
 
 
+def _rate(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 < value <= MAX_MB_S:
+        raise ValueError(f"a number above 0 and at most {MAX_MB_S:.0f} is expected, found {shown(value)}")
+    return float(value)
+
+
 COORDINATOR_KEYS: dict[str, Read] = {
     "listen": _local_endpoint,
     "threads": whole(1, MAX_THREADS),
@@ -149,6 +184,8 @@ COORDINATOR_KEYS: dict[str, Read] = {
     "device": _device,
     "vram_gib": _gib,
     "local_experts": only(True),
+    "bulk": flag,
+    "bulk_mb_s": _rate,
     "work_listen": later,
     "bulk_listen": later,
     "layer_input_listen": later,

@@ -8,19 +8,20 @@ from pathlib import Path
 
 from coordinator.cores import usable_cores
 from coordinator.halves import When
-from protocol.endpoints import check_endpoint
-from protocol.errors import ConfigError
+from protocol.bulk import DEFAULT_MB_S
+from protocol.neighbours import beside
 
 DEFAULT_LISTEN = "tcp://127.0.0.1:7600"
-MAX_LISTEN_PORT = 65533
 MAX_THREADS = 512
 MAX_WORKERS = 64
 """Of one group, or one answer."""
 MAX_ALL_WORKERS = 256
 """Of one coordinator, peers included."""
 MAX_PEERS = 64
-COORDINATOR, LOOKAHEAD = "coordinator", "lookahead"
+COORDINATOR, LOOKAHEAD, WEIGHTS = "coordinator", "lookahead", "weights"
 """What their processes are called."""
+BESIDE = (LOOKAHEAD, WEIGHTS)
+"""Without which answers go on."""
 DEVICES = "cpu or cuda:0 to cuda:63"
 MAX_DEVICE = 63
 MAX_TOKENS = 2**31 - 1
@@ -33,25 +34,12 @@ PREDICTORS = ("next-router", "next-router-rescaled", "previous", "popularity", "
 
 def work_endpoint(control: str) -> str:
     """Where work listens when control listens there: the next port, or the name with `-work`. ConfigError if none."""
-    return _beside(control, 1, "work")
+    return beside(control, 1, "work")
 
 
 def inputs_endpoint(control: str) -> str:
     """Where layer inputs are published then: the port after that, or the name with `-inputs`. ConfigError if none."""
-    return _beside(control, 2, "inputs")
-
-
-def _beside(control: str, ports: int, name: str) -> str:
-    control = check_endpoint(control)
-    if control.startswith("ipc://"):
-        return check_endpoint(f"{control}-{name}")
-    host, _, port = control.rpartition(":")
-    if port in ("*", "0"):
-        return control
-    if int(port) > MAX_LISTEN_PORT:
-        reason = f"the next two ports are for work and layer inputs, so {MAX_LISTEN_PORT} at most is expected"
-        raise ConfigError(f"endpoint {control!r}: {reason}")
-    return f"{host}:{int(port) + ports}"
+    return beside(control, 2, "inputs")
 
 
 def is_device(name: str) -> bool:
@@ -69,8 +57,8 @@ class CoordinatorConfig:
     """What the coordinator process is started with."""
 
     listen: str = DEFAULT_LISTEN
-    """Endpoint of the control connection; work and layer inputs take the next two ports, or the ipc name with -work and
-    -inputs."""
+    """Endpoint of the control connection; work, layer inputs and weights take the next three ports, or the ipc name
+    with -work, -inputs and -bulk."""
     threads: int = field(default_factory=default_threads)
     """Threads of its kernels."""
     kv: str = "f16"
@@ -87,6 +75,10 @@ class CoordinatorConfig:
     """GiB of experts in that device's memory, if it has its own; None is as much as fits."""
     profile: Path | None = None
     """Where it counts which experts are used; None if it does not."""
+    bulk: bool = False
+    """Whether weights are given to workers that have no model file, also if none of this file's workers is one."""
+    bulk_mb_s: float = DEFAULT_MB_S
+    """Megabytes of weights a second at most, to all of them together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +93,8 @@ class WorkerGroup:
     """Threads of the kernels of each."""
     model_path: Path | None = None
     """The model that they map, if it is not at the coordinator's path."""
+    cache: Path | None = None
+    """The folder into which they fetch the weights, if they have no model."""
     source: str = "auto"
     """Where their experts' bytes come from, one of `protocol.expert_sources.SOURCES`."""
     ram_gib: float | None = None
@@ -146,3 +140,8 @@ class ClusterConfig:
     def worker_threads(self) -> int:
         """Threads of all workers together."""
         return sum(group.count * group.threads for group in self.workers)
+
+    @property
+    def gives_weights(self) -> bool:
+        """Whether a process beside the coordinator gives weights."""
+        return self.coordinator.bulk or any(group.cache is not None and group.count for group in self.workers)

@@ -9,8 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coordinator.config import COORDINATOR, LOOKAHEAD, ClusterConfig, CoordinatorConfig, PeerConfig, WorkerGroup
+from coordinator.config import (
+    COORDINATOR,
+    LOOKAHEAD,
+    WEIGHTS,
+    ClusterConfig,
+    CoordinatorConfig,
+    PeerConfig,
+    WorkerGroup,
+)
 from coordinator.lookahead_choice import LookaheadChoice, lookahead_here
+from protocol.neighbours import bulk_endpoint
 
 PEERS_READY_S = 600
 """Time for peers to have read their experts: there may be a hundred GiB of them, on a slow disk."""
@@ -25,7 +34,7 @@ class ProcessPlan:
     """One process on this machine."""
 
     name: str
-    """"coordinator", "lookahead", or the name of a worker or peer."""
+    """"coordinator", "lookahead", "weights", or the name of a worker or peer."""
     command: tuple[str, ...]
     """Without `--parent PID`, which the launcher adds."""
     threads: int
@@ -93,7 +102,7 @@ def resolve(
     ]
     coordinator = ProcessPlan(
         name=COORDINATOR,
-        command=_coordinator_command(config, len(workers) + len(peers), python),
+        command=_coordinator_command(config, _awaited(config), python),
         threads=config.coordinator.threads,
         cores=(),
     )
@@ -101,12 +110,21 @@ def resolve(
         ProcessPlan(name=LOOKAHEAD, command=_lookahead_command(config, python), threads=1, cores=())
         for _ in range(lookahead.on)
     ]
+    giving = [
+        ProcessPlan(name=WEIGHTS, command=_weights_command(config, python), threads=1, cores=())
+        for _ in range(config.gives_weights)
+    ]
     return LaunchPlan(
         model=config.model,
         listen=config.coordinator.listen,
-        processes=(coordinator, *workers, *peers, *beside),
+        processes=(coordinator, *giving, *workers, *peers, *beside),
         lookahead=lookahead,
     )
+
+
+def _awaited(config: ClusterConfig) -> int:
+    """Members without which the coordinator does not begin; workers that fetch their weights come when they can."""
+    return sum(group.count for group in config.workers if group.cache is None) + len(config.peers)
 
 
 def share_cores(threads: Sequence[int], cores: Sequence[int]) -> list[tuple[int, ...]]:
@@ -138,8 +156,8 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
 
 
 def _worker_command(config: ClusterConfig, name: str, group: WorkerGroup, python: str) -> tuple[str, ...]:
-    model = group.model_path or config.model
-    options = [*_joining(config, name, model), "--threads", str(group.threads), *_tiers(group)]
+    where = ("--model", group.model_path or config.model) if group.cache is None else ("--cache", group.cache)
+    options = [*_joining(config, name, *where), "--threads", str(group.threads), *_tiers(group)]
     return (python, "-P", "-m", "expert_worker.main", *options)
 
 
@@ -155,19 +173,25 @@ def _tiers(group: WorkerGroup) -> list[str]:
 
 def _peer_command(config: ClusterConfig, peer: PeerConfig, python: str) -> tuple[str, ...]:
     model = peer.model_path or config.model
-    options = [*_joining(config, peer.name, model), "--device", f"cuda:{peer.device}"]
+    options = [*_joining(config, peer.name, "--model", model), "--device", f"cuda:{peer.device}"]
     options += ["--vram-gib", _gib(peer.vram_gib)]
     return (python, "-P", "-m", "peer_gpu.main", *options)
 
 
 def _lookahead_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
-    options = [*_joining(config, LOOKAHEAD, config.model), "--predictor", config.lookahead.predictor]
+    options = [*_joining(config, LOOKAHEAD, "--model", config.model), "--predictor", config.lookahead.predictor]
     return (python, "-P", "-m", "expert_worker.lookahead.main", *options)
 
 
-def _joining(config: ClusterConfig, name: str, model: Path) -> list[str]:
-    """The options of whoever holds experts, or looks ahead."""
-    options = ["--connect", config.coordinator.listen, "--model", str(model), "--name", name]
+def _weights_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
+    options = ["--model", str(config.model), "--listen", bulk_endpoint(config.coordinator.listen)]
+    options += ["--mb-s", f"{config.coordinator.bulk_mb_s:.12g}"]
+    return (python, "-P", "-m", "expert_worker.weights.main", *options)
+
+
+def _joining(config: ClusterConfig, name: str, option: str, path: Path) -> list[str]:
+    """The options of whoever holds experts, or looks ahead; `option` says what lies at `path`."""
+    options = ["--connect", config.coordinator.listen, option, str(path), "--name", name]
     return options if config.coordinator.device == "cpu" else [*options, "--orphan-s", str(OPENING_S)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordinator.config import COORDINATOR, LOOKAHEAD
+from coordinator.config import BESIDE, COORDINATOR
 from coordinator.restarts import Again, GiveUp, RestartHistory, RestartPolicy, after_exit
 from protocol.errors import ExpertmeshError
 
@@ -69,8 +69,8 @@ class Supervisor:
     def tick(self) -> list[str]:
         """Deal with exits and with restarts that are due; returns what happened, in lines for people.
 
-        ExpertmeshError if the coordinator cannot be kept running, or anybody but the lookahead process before the
-        cluster has begun: without it the rest is of no use.
+        ExpertmeshError if the coordinator cannot be kept running, or a worker or peer before the cluster has
+        begun: without it the rest is of no use.
         """
         return [line for role in self.roles.values() for line in self._look_after(role)]
 
@@ -89,7 +89,7 @@ class Supervisor:
             case Again(delay_s=delay_s, history=history):
                 role.again_at, role.history = now + delay_s, history
             case GiveUp(why=why):
-                if role.name == COORDINATOR or not (self.begun or role.name == LOOKAHEAD):
+                if role.name == COORDINATOR or not (self.begun or role.name in BESIDE):
                     raise ExpertmeshError(f"{lines[0]}; it is not started again: {why}")
                 role.given_up = why
                 lines.append(f"{role.name} is not started again: {why}")

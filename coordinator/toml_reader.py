@@ -80,6 +80,13 @@ def later(value: Any) -> Any:
     raise ValueError(f"this is {NOT_YET}; take it out")
 
 
+def flag(value: Any) -> bool:
+    """True or false."""
+    if type(value) is not bool:
+        raise ValueError(f"true or false is expected, found {shown(value)}")
+    return value
+
+
 def model_beside(folder: Path) -> Read:
     """A file that can be read, or a folder; a relative path starts at `folder`."""
 
@@ -111,6 +118,20 @@ def made_beside(folder: Path) -> Read:
             raise ValueError(f"{path.parent} is no folder")
         if os.path.exists(path) and not os.path.isfile(path):
             raise ValueError(f"{path} is not a file")
+        return path
+
+    return read
+
+
+def folder_beside(folder: Path) -> Read:
+    """A folder that may come to be; a relative path starts at `folder`."""
+
+    def read(value: Any) -> Path:
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise ValueError(f"the path of a folder is expected, found {shown(value)}")
+        path = (folder / os.path.expanduser(value)).absolute()
+        if os.path.exists(path) and not os.path.isdir(path):
+            raise ValueError(f"{path} is no folder")
         return path
 
     return read

@@ -182,14 +182,15 @@ class _Socket:
 class Bound(_Socket):
     """A listening socket with many peers, each known by the id that ZeroMQ gave its connection."""
 
-    def __init__(self, endpoint: str, *, max_frame_bytes: int = SMALL_FRAME_BYTES) -> None:
+    def __init__(self, endpoint: str, *, max_frame_bytes: int = SMALL_FRAME_BYTES, queue: int | None = None) -> None:
         """Listen. ConfigError if the endpoint is not on this machine or cannot be had.
 
-        No peer may send a frame longer than `max_frame_bytes`, MAX_FRAME_BYTES at most, nor does this side.
+        No peer may send a frame longer than `max_frame_bytes`, MAX_FRAME_BYTES at most, nor does this side. With
+        `queue`, so many messages at most wait for a peer, or of one.
         """
         endpoint = check_endpoint(endpoint)
         # Copied are the peer, and the frame with all that is small.
-        super().__init__(zmq.ROUTER, endpoint, max_frame_bytes=max_frame_bytes, copied_frames=2)
+        super().__init__(zmq.ROUTER, endpoint, max_frame_bytes=max_frame_bytes, copied_frames=2, queue=queue)
         self.endpoint = self._bind(endpoint)
         """Where it listens, ports resolved."""
 

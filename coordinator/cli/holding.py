@@ -31,7 +31,7 @@ ORPHAN_S = click.option(
 )
 
 
-def become(module: str, *more: str, connect: str, model: Path, name: str | None, orphan_s: int) -> NoReturn:
+def become(module: str, *more: str, connect: str, model: Path | None, name: str | None, orphan_s: int) -> NoReturn:
     """Run `module` in place of this process, with `more` options. ConfigError if one of the others is of no use."""
     from coordinator.hello import MAX_NAME, is_name
 
@@ -39,7 +39,7 @@ def become(module: str, *more: str, connect: str, model: Path, name: str | None,
     name = f"{socket.gethostname()[:40]}-{os.getpid()}" if name is None else name
     if not is_name(name):
         raise ConfigError(f"--name is {name!r}, expected 1 to {MAX_NAME} printable characters")
-    arguments = [f"--connect={connect}", f"--model={model}", f"--name={name}"]  # which may begin with a dash
-    arguments += [f"--orphan-s={orphan_s}", *more]
+    arguments = [f"--connect={connect}", f"--name={name}", f"--orphan-s={orphan_s}"]  # values may begin with a dash
+    arguments += [*([] if model is None else [f"--model={model}"]), *more]
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until protocol.startup has them end it without a traceback
     os.execv(sys.executable, [sys.executable, "-P", "-m", module, *arguments])

@@ -34,13 +34,21 @@ from protocol.messages.hello import Hello, Refused, SayHello, Welcome
 from protocol.messages.life import Beat, BeatSeen, Stop, Stopped
 from protocol.messages.looking_ahead import LayerInput, Warm
 from protocol.messages.requests import AskStatus, Cancel, Finished, Prefilled, RequestFailed, Status, Submit, Token
+from protocol.messages.weights import (
+    MAX_PIECE_BYTES,
+    AskModel,
+    FetchPiece,
+    ModelOffer,
+    PieceBytes,
+    PieceFailed,
+)
 from protocol.messages.work import OpenWork, RunExperts, Sums, WorkFailed
 
 Any_ = (
     Hello | Welcome | Refused | SayHello | Assign | AssignProgress | AssignReady | AssignFailed | StageExchange
     | ExchangeStaged | CommitExchange | ExchangeCommitted | ExchangeFailed | Beat | BeatSeen | Stop | Stopped
     | OpenWork | RunExperts | Sums | WorkFailed | LayerInput | Warm | Submit | Cancel | Prefilled | Token | Finished
-    | RequestFailed | AskStatus | Status
+    | RequestFailed | AskStatus | Status | AskModel | ModelOffer | FetchPiece | PieceBytes | PieceFailed
 )  # fmt: skip
 
 __all__ = [
@@ -53,6 +61,7 @@ __all__ = [
     "LOOKAHEAD_ROWS",
     "MAX_BEAT_S",
     "MAX_ENTRIES_PER_ROW",
+    "MAX_PIECE_BYTES",
     "MAX_REASON",
     "MAX_ROWS",
     "MAX_STAGED",
@@ -63,6 +72,7 @@ __all__ = [
     "PROTOCOL",
     "U8",
     "Any_",
+    "AskModel",
     "AskStatus",
     "Assign",
     "AssignFailed",
@@ -75,11 +85,15 @@ __all__ = [
     "ExchangeCommitted",
     "ExchangeFailed",
     "ExchangeStaged",
+    "FetchPiece",
     "Finished",
     "Hello",
     "LayerInput",
     "Message",
+    "ModelOffer",
     "OpenWork",
+    "PieceBytes",
+    "PieceFailed",
     "Prefilled",
     "Refused",
     "RequestFailed",

@@ -143,3 +143,30 @@ def test_a_cluster_for_one_answer_never_listens_where_its_file_says() -> None:
     assert len({one.coordinator.listen for one in (config, private, again)}) == 3
     assert private.coordinator.listen.startswith("ipc://@expertmesh-")
     assert (private.coordinator.kv, private.coordinator.threads, private.workers) == ("f32", 3, config.workers)
+
+
+def test_workers_that_fetch_their_weights_have_no_model_and_a_process_that_gives_them() -> None:
+    config = ClusterConfig(
+        model=MODEL,
+        coordinator=CoordinatorConfig(listen="tcp://127.0.0.1:7600", threads=2, bulk_mb_s=12.5),
+        workers=(WorkerGroup(name="box"), WorkerGroup(name="attic", count=2, cache=Path("/cache"))),
+    )
+    coordinator, weights, _, *attic = resolve(config, python="py", cores=()).processes
+    assert coordinator.command[coordinator.command.index("--workers") + 1] == "1"  # nobody waits for a download
+    assert weights.name == "weights"
+    assert " ".join(weights.command) == (
+        "py -P -m expert_worker.weights.main --model /models/m.gguf --listen tcp://127.0.0.1:7603 --mb-s 12.5"
+    )
+    for number, worker in enumerate(attic):
+        told = f"--connect tcp://127.0.0.1:7600 --cache /cache --name attic-{number} --threads 1"
+        assert " ".join(worker.command[4:]) == told
+
+
+@pytest.mark.parametrize(
+    ("bulk", "count", "gives"), [(False, 0, False), (True, 0, True), (False, 1, True), (True, 1, True)]
+)
+def test_weights_are_given_where_somebody_may_want_them(bulk: bool, count: int, gives: bool) -> None:
+    coordinator = CoordinatorConfig(listen="ipc://@x", threads=1, bulk=bulk)
+    groups = (WorkerGroup(name="attic", count=count, cache=Path("/cache")),)
+    plan = resolve(ClusterConfig(model=MODEL, coordinator=coordinator, workers=groups), python="py", cores=())
+    assert ("weights" in [process.name for process in plan.processes]) == gives

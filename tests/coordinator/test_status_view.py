@@ -141,12 +141,19 @@ def test_every_state_that_is_not_as_it_should_be_has_a_sentence() -> None:
     assert remarks_of(
         worker_row("a", state="suspect"),
         worker_row("b", state="assigning", progress=[2, 6]),
+        worker_row(
+            "f",
+            state="assigning",
+            tiers=tiers(fetched_bytes=10**9, fetch_us=10_000_000, fetch_left_bytes=3 * 10**9, fetched_damaged=1),
+        ),
         worker_row("c", state="failed", reason="no room"),
         worker_row("d", state="gone", reason="it left", since_start=None, beat_age_s=None),
         worker_row("e", beat_age_s=2.6),
     ) == [
         "a is late with an answer, and gets no work until that has come",
         "b makes its experts ready: 2 of 6 layers",
+        "f makes its experts ready: 6 of 6 layers; it has fetched 1 GB of weights at 100 MB/s, 3 GB are to come",
+        "f fetched 1 piece of weights again, which had come damaged",
         "c gets no work: no room",
         "d is gone: it left",
         "e has not been heard of for 3 s",

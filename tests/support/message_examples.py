@@ -17,12 +17,14 @@ from protocol.messages import (
     LOOKAHEAD_ROWS,
     MAX_BEAT_S,
     MAX_ENTRIES_PER_ROW,
+    MAX_PIECE_BYTES,
     MAX_ROWS,
     MAX_STAGED_S,
     MIN_BEAT_S,
     NO_RANK,
     PROTOCOL,
     Any_,
+    AskModel,
     AskStatus,
     Assign,
     AssignFailed,
@@ -35,11 +37,15 @@ from protocol.messages import (
     ExchangeCommitted,
     ExchangeFailed,
     ExchangeStaged,
+    FetchPiece,
     Finished,
     Hello,
     LayerInput,
     Message,
+    ModelOffer,
     OpenWork,
+    PieceBytes,
+    PieceFailed,
     Prefilled,
     Refused,
     RequestFailed,
@@ -185,6 +191,17 @@ def stage_exchange(**changes: Any) -> StageExchange:
     return replace(made, **changes)
 
 
+def model_offer(**changes: Any) -> ModelOffer:
+    """Of a model in two files."""
+    made = ModelOffer(fingerprint="0123456789abcdef", names=["a.gguf", "b.gguf"], sizes=[100, 90], heads=[30, 20])
+    return replace(made, **changes)
+
+
+def piece_bytes(count: int) -> PieceBytes:
+    """So many bytes of a file."""
+    return PieceBytes(file=0, offset=4096, sha256="0" * 64, data=np.arange(count, dtype=np.uint64).astype(np.uint8))
+
+
 def a_rank(size: int) -> I32:
     """(size, size): the last expert of the last layer is used most."""
     return np.arange(size * size, dtype=np.int32)[::-1].reshape(size, size)
@@ -233,6 +250,12 @@ def examples() -> list[Message]:
         RequestFailed(request="r1", reason="x"),
         AskStatus(),
         Status(report=report),
+        AskModel(protocol=PROTOCOL),
+        model_offer(),
+        FetchPiece(fingerprint="0123456789abcdef", file=0, offset=4096, bytes=1 << 20),
+        piece_bytes(3),
+        piece_bytes(MAX_PIECE_BYTES),
+        PieceFailed(file=0, offset=4096, reason="x"),
     ]
 
 
@@ -262,6 +285,9 @@ def largest(frame_bytes: int) -> list[Message]:
         Submit: {"prompt_ids": np.full(frame_bytes // 4, 2**31 - 1, np.int32)},
         Assign: {"held": np.ones((1024, frame_bytes // 1024), np.uint8)},
         Hello: {"able": np.ones((1024, frame_bytes // 1024), np.uint8)},
+        ModelOffer: {"names": ["\N{BRAIN}" * 40] * MAX_ITEMS},
+        FetchPiece: {"bytes": MAX_PIECE_BYTES},
+        PieceBytes: {"data": np.ones(min(frame_bytes, MAX_PIECE_BYTES), np.uint8)},
     }
     made = []
     for example in {type(one): one for one in examples()}.values():
@@ -377,6 +403,20 @@ def _any_message(cls: type[Any]) -> st.SearchStrategy[Message]:
             within_s=st.floats(0, MAX_STAGED_S, exclude_min=True),
         ),
         Welcome: st.builds(welcome, session=TEXTS, work=TEXTS, inputs=TEXTS, beat_s=st.floats(MIN_BEAT_S, MAX_BEAT_S)),
+        ModelOffer: st.builds(
+            lambda heads, **others: model_offer(
+                names=["x"] * len(heads), sizes=[head + 1 for head in heads], heads=heads, **others
+            ),
+            st.lists(st.integers(1, 2**62), min_size=1, max_size=4),
+            fingerprint=TEXTS,
+        ),
+        FetchPiece: st.builds(
+            FetchPiece,
+            fingerprint=TEXTS,
+            **dict.fromkeys(("file", "offset"), st.integers(0, 2**62)),
+            bytes=st.integers(1, MAX_PIECE_BYTES),
+        ),
+        PieceBytes: st.builds(piece_bytes, st.integers(1, 200_000)),
         Hello: st.builds(
             lambda size, **others: hello(able=np.eye(size, dtype=np.uint8), **others),
             st.integers(0, 9),
