@@ -55,7 +55,8 @@ def _still_to_fetch(worker: dict[str, Any]) -> str:
     if tiers is None or not tiers["fetch_left_bytes"]:
         return ""
     rate = "" if tiers.fetch_rate is None else f" at {size(int(tiers.fetch_rate))}/s"
-    return f"; it has fetched {size(tiers['fetched_bytes'])} of weights{rate}, {size(tiers['fetch_left_bytes'])} are to come"
+    left = size(tiers["fetch_left_bytes"])
+    return f"; it has fetched {size(tiers['fetched_bytes'])} of weights{rate}, {left} are to come"
 
 
 def _of_reads(name: str, tiers: Tiers) -> Iterator[str]:
