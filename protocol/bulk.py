@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.messages import MAX_PIECE_BYTES
-
-BULK_FRAME_BYTES = 2 * MAX_PIECE_BYTES
-"""Of any frame on bulk."""
+BULK_FRAME_BYTES = 2 << 20
+"""Of any frame on bulk: twice MAX_PIECE_BYTES. This module is for whoever loads no messages, too."""
 WINDOW = 8
 """Pieces that a worker asks for before the first has come."""
 QUEUE = 2 * WINDOW
