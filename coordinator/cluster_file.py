@@ -15,6 +15,7 @@ from coordinator.config import (
     MAX_PEERS,
     MAX_THREADS,
     MAX_WORKERS,
+    OF_A_CACHE,
     PREDICTORS,
     WEIGHTS,
     ClusterConfig,
@@ -93,6 +94,8 @@ def _report_memory_of_no_use(groups: list[dict[str, Any]], reader: Reader) -> No
 def _report_caches_of_no_use(groups: list[dict[str, Any]], reader: Reader) -> None:
     for index, group in enumerate(groups):
         if "cache" not in group:
+            if "give" in group:
+                reader.problem("workers", index, "give", "what is in their cache is given there, so it needs cache")
             continue
         if "model_path" in group:
             reader.problem(
@@ -113,6 +116,7 @@ def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
 def _report_taken_names(peers: list[dict[str, Any]], groups: list[dict[str, Any]], reader: Reader) -> None:
     taken = {f"{group.get('name')}-{index}": "a worker" for group in groups for index in range(group.get("count", 1))}
     taken |= {COORDINATOR: "the coordinator", LOOKAHEAD: "the lookahead process", WEIGHTS: "the weights process"}
+    taken |= {f"{group.get('name')}{OF_A_CACHE}": "what gives from a cache" for group in groups if "give" in group}
     for index, peer in enumerate(peers):
         name = peer.get("name", "")
         if name in taken:
@@ -138,12 +142,16 @@ def _used(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in ONE_VALUE_KEYS}
 
 
-def _local_endpoint(value: Any) -> str:
+def _endpoint(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"an endpoint is expected, such as {DEFAULT_LISTEN}, found {shown(value)}")
     check_endpoint(value, dial=True)  # workers must be able to dial it, so a port must be named
-    work_endpoint(value)
     return value
+
+
+def _local_endpoint(value: Any) -> str:
+    work_endpoint(_endpoint(value))
+    return str(value)
 
 
 def _device(value: Any) -> str:
@@ -199,6 +207,7 @@ WORKER_KEYS: dict[str, Read] = {
     "source": one_of(*SOURCES),
     "ram_gib": _gib,
     "headroom_gib": _gib,
+    "give": _endpoint,
     "command": later,
 }
 

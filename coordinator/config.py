@@ -20,8 +20,8 @@ MAX_ALL_WORKERS = 256
 MAX_PEERS = 64
 COORDINATOR, LOOKAHEAD, WEIGHTS = "coordinator", "lookahead", "weights"
 """What their processes are called."""
-BESIDE = (LOOKAHEAD, WEIGHTS)
-"""Without which answers go on."""
+OF_A_CACHE = f"-{WEIGHTS}"
+"""How the name of a process ends that gives what is in a group's cache."""
 DEVICES = "cpu or cuda:0 to cuda:63"
 MAX_DEVICE = 63
 MAX_TOKENS = 2**31 - 1
@@ -40,6 +40,16 @@ def work_endpoint(control: str) -> str:
 def inputs_endpoint(control: str) -> str:
     """Where layer inputs are published then: the port after that, or the name with `-inputs`. ConfigError if none."""
     return beside(control, 2, "inputs")
+
+
+def gives_weights(process: str) -> bool:
+    """Whether that is the name of a process that does."""
+    return process == WEIGHTS or process.endswith(OF_A_CACHE)
+
+
+def is_beside(process: str) -> bool:
+    """Whether that is the name of one without which answers go on, and the cluster begins."""
+    return process == LOOKAHEAD or gives_weights(process)
 
 
 def is_device(name: str) -> bool:
@@ -95,6 +105,8 @@ class WorkerGroup:
     """The model that they map, if it is not at the coordinator's path."""
     cache: Path | None = None
     """The folder into which they fetch the weights, if they have no model."""
+    give: str = ""
+    """Endpoint where a process beside them gives what is in their cache to others; empty if none does."""
     source: str = "auto"
     """Where their experts' bytes come from, one of `protocol.expert_sources.SOURCES`."""
     ram_gib: float | None = None

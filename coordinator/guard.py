@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from coordinator.children import Child
-from coordinator.config import BESIDE, COORDINATOR
+from coordinator.config import COORDINATOR, is_beside
 from coordinator.restarts import BAD_SETTING
 from protocol.errors import ExpertmeshError
 
@@ -43,7 +43,7 @@ class Guard:
         self._check_coordinator()
         for child in self._launched.ended():
             if child.name not in self._told:
-                if child.name in BESIDE:
+                if is_beside(child.name):
                     self._tell(f"{_how(child)}; the answer goes on without it")
                 else:
                     self._check_worker(child)

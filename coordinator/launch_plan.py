@@ -12,6 +12,7 @@ from typing import Any
 from coordinator.config import (
     COORDINATOR,
     LOOKAHEAD,
+    OF_A_CACHE,
     WEIGHTS,
     ClusterConfig,
     CoordinatorConfig,
@@ -63,7 +64,8 @@ def private_endpoint() -> str:
 
 def kept_private(config: ClusterConfig) -> ClusterConfig:
     """The same cluster at an endpoint of its own: for one answer, so that nobody joins what is about to end."""
-    return replace(config, coordinator=replace(config.coordinator, listen=private_endpoint()))
+    workers = tuple(replace(group, give="") for group in config.workers)  # which has an endpoint of its own
+    return replace(config, coordinator=replace(config.coordinator, listen=private_endpoint()), workers=workers)
 
 
 def private_cluster(model: Path, *, workers: int, threads: int, **chosen: Any) -> ClusterConfig:
@@ -113,6 +115,11 @@ def resolve(
     giving = [
         ProcessPlan(name=WEIGHTS, command=_weights_command(config, python), threads=1, cores=())
         for _ in range(config.gives_weights)
+    ]
+    giving += [
+        ProcessPlan(name=group.name + OF_A_CACHE, command=_cache_command(config, group, python), threads=1, cores=())
+        for group in config.workers
+        if group.give and group.count
     ]
     return LaunchPlan(
         model=config.model,
@@ -185,6 +192,12 @@ def _lookahead_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
 
 def _weights_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
     options = ["--model", str(config.model), "--listen", bulk_endpoint(config.coordinator.listen)]
+    options += ["--mb-s", f"{config.coordinator.bulk_mb_s:.12g}"]
+    return (python, "-P", "-m", "expert_worker.weights.main", *options)
+
+
+def _cache_command(config: ClusterConfig, group: WorkerGroup, python: str) -> tuple[str, ...]:
+    options = ["--cache", str(group.cache), "--connect", config.coordinator.listen, "--listen", group.give]
     options += ["--mb-s", f"{config.coordinator.bulk_mb_s:.12g}"]
     return (python, "-P", "-m", "expert_worker.weights.main", *options)
 

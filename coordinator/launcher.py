@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import native
 from coordinator.children import Child, OnLine, end_all, ignore_line, wait_for_all
-from coordinator.config import COORDINATOR, WEIGHTS, ClusterConfig, inputs_endpoint, work_endpoint
+from coordinator.config import COORDINATOR, ClusterConfig, gives_weights, inputs_endpoint, work_endpoint
 from coordinator.cores import CoreLeases, usable_cores
 from coordinator.interrupts import Interrupts
 from coordinator.launch_plan import LaunchPlan, plan_here
@@ -77,8 +77,9 @@ class Launcher:
     def _ask(self, coordinator: Child) -> None:
         """SIGTERM lets a coordinator do what Stop does, and reaches no other one, whoever listens at the endpoint."""
         coordinator.send(signal.SIGTERM)
-        if (weights := self.children.get(WEIGHTS)) is not None:
-            weights.send(signal.SIGTERM)  # which speaks to nobody but workers
+        for name, child in self.children.items():
+            if gives_weights(name):  # and hears nobody but workers
+                child.send(signal.SIGTERM)
         deadline = time.monotonic() + ASKED_S
         running = list(self.children.values())
         while running and time.monotonic() < deadline and not self._interrupts.hurried:
@@ -98,6 +99,7 @@ def launched(config: ClusterConfig, interrupts: Interrupts, on_line: OnLine = ig
     log.debug("kernels: %s", native.isa())
     listen = config.coordinator.listen
     beside = [work_endpoint(listen), inputs_endpoint(listen), *[bulk_endpoint(listen)] * config.gives_weights]
+    beside += [group.give for group in config.workers if group.give and group.count]
     with endpoints_leased(listen, *beside), CoreLeases() as leases:
         cores = leases.take(config.worker_threads, usable_cores())
         with Launcher(plan_here(config, cores), interrupts, on_line) as launcher:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordinator.config import BESIDE, COORDINATOR
+from coordinator.config import COORDINATOR, is_beside
 from coordinator.restarts import Again, GiveUp, RestartHistory, RestartPolicy, after_exit
 from protocol.errors import ExpertmeshError
 
@@ -89,7 +89,7 @@ class Supervisor:
             case Again(delay_s=delay_s, history=history):
                 role.again_at, role.history = now + delay_s, history
             case GiveUp(why=why):
-                if role.name == COORDINATOR or not (self.begun or role.name in BESIDE):
+                if role.name == COORDINATOR or not (self.begun or is_beside(role.name)):
                     raise ExpertmeshError(f"{lines[0]}; it is not started again: {why}")
                 role.given_up = why
                 lines.append(f"{role.name} is not started again: {why}")

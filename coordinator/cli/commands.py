@@ -15,7 +15,7 @@ from coordinator.cli.wording import harmless
 from coordinator.interrupts import Interrupts
 from protocol.errors import ExpertmeshError
 
-COMMANDS = ("generate", "up", "status", "worker", "peer", "lookahead", "model", "profile", "logits")
+COMMANDS = ("generate", "up", "status", "worker", "peer", "lookahead", "weights", "model", "profile", "logits")
 
 FAILED = 2
 """Exit code of a command that could not do what it was asked to."""

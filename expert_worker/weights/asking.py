@@ -35,7 +35,7 @@ class Asking:
         self.endpoint = endpoint
         self._fingerprint = fingerprint
         self._dial = dial
-        self._asked: dict[tuple[int, int], Piece] = {}
+        self._asked: dict[tuple[int, int], tuple[Piece, bytes]] = {}
         self._line = dial(endpoint)
 
     @property
@@ -48,16 +48,20 @@ class Asking:
         """Whether another one may be asked for."""
         return len(self._asked) < WINDOW
 
-    def ask(self, piece: Piece) -> None:
-        """For one more."""
-        self._asked[piece.file, piece.offset] = piece
+    def ask(self, piece: Piece, digest: bytes = b"") -> None:
+        """For one more, which is to have this SHA-256; without, the one that comes with it."""
+        self._asked[piece[:2]] = piece, digest
         self._send(piece)
+
+    def pieces(self) -> list[Piece]:
+        """Those that have not come."""
+        return [piece for piece, _ in self._asked.values()]
 
     def ask_again(self) -> None:
         """For all that has not come, over a fresh connection: the other side may be another process by now."""
         self.close()
         self._line = self._dial(self.endpoint)
-        for piece in self._asked.values():
+        for piece in self.pieces():
             self._send(piece)
 
     def hear(self, timeout_s: float) -> Came | None:
@@ -65,12 +69,13 @@ class Asking:
         message = self._line.receive(timeout_s)
         if not isinstance(message, PieceBytes | PieceFailed):
             return None
-        piece = self._asked.pop((message.file, message.offset), None)
-        if piece is None:  # asked for twice, and it came twice
+        if (message.file, message.offset) not in self._asked:  # asked for twice, and it came twice
             return None
+        piece, digest = self._asked.pop((message.file, message.offset))
         if isinstance(message, PieceFailed):
             return Came(piece=piece, refused=message.reason)
-        sound = len(message.data) == piece.bytes and sha256(message.data.data).hexdigest() == message.sha256
+        expected = digest.hex() or message.sha256
+        sound = len(message.data) == piece.bytes and sha256(message.data.data).hexdigest() == expected
         return Came(piece=piece, data=message.data if sound else None)
 
     def close(self) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expert_worker.weights.grid import VERSION, Grid
+from expert_worker.weights.grid import VERSION, Grid, Piece
 from expert_worker.weights.marks import Marks
 from protocol.errors import RoomError
 from protocol.messages import I64, U8
@@ -33,6 +34,7 @@ class Cache:
         self.grid = Grid(model.layout, [file.path.name for file in self._infos])
         self._marks = Marks(marks_path(self.folder), self.grid.count)
         self._files = [os.open(file.path, os.O_RDWR | os.O_CLOEXEC) for file in self._infos]
+        self._numbers: dict[Piece, int] | None = None  # for whoever is asked for pieces
         self._written: list[int] = []
         self._written_bytes = 0
 
@@ -48,6 +50,17 @@ class Cache:
     def has(self, number: int) -> bool:
         """Whether a piece is there, on the disk."""
         return self._marks.has(number)
+
+    def has_piece(self, file: int, offset: int, count: int) -> bool:
+        """Whether these bytes are a piece, and there."""
+        if self._numbers is None:
+            self._numbers = {piece: number for number, piece in enumerate(self.grid.ranges())}
+        number = self._numbers.get(Piece(file=file, offset=offset, bytes=count))
+        return number is not None and self.has(number)
+
+    def there(self) -> U8:
+        """(layers, experts): 1 for those of which every piece is there."""
+        return self.grid.whole(self._marks.read())
 
     def claim(self, number: int) -> bool:
         """See `Marks.claim`."""
@@ -112,6 +125,12 @@ class Cache:
         for file in self._files:
             os.close(file)
         self._files = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
 
     def _in_words(self, error: OSError) -> RoomError:
         return RoomError(f"{self.folder}: weights cannot be written: {error.strerror or error}")

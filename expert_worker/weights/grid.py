@@ -43,6 +43,7 @@ class Grid:
     def __init__(self, layout: ExpertLayout, files: Sequence[str]) -> None:
         """`files`: names in the model's order."""
         self._experts = layout.experts
+        self._all_layers = len(layout.layers)
         self._cuts = {layer: tuple(_cuts(experts, files)) for layer, experts in layout.with_experts()}
         self._layers = list(self._cuts)
         ends = np.cumsum([len(cuts) * layout.experts for cuts in self._cuts.values()])
@@ -74,6 +75,13 @@ class Grid:
             absent = there[self.span(layer)].reshape(self._experts, -1) == 0
             total += int((absent & (wanted[layer, :, None] != 0)).sum(axis=0) @ self.lengths(layer))
         return total
+
+    def whole(self, there: U8) -> U8:
+        """(layers, experts): 1 for experts of which all is `there` (pieces,)."""
+        found: U8 = np.zeros((self._all_layers, self._experts), np.uint8)
+        for layer in self._layers:
+            found[layer] = there[self.span(layer)].reshape(self._experts, -1).all(axis=1)
+        return found
 
     def piece(self, number: int) -> Piece:
         """Where it lies."""

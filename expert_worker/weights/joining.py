@@ -41,7 +41,7 @@ def fetched_model(control: str, cache: Path, within_s: float) -> Model:
     ConfigError or ModelError if no weights are given there `within_s`, or they are of no use here.
     """
     endpoint = bulk_endpoint(control)
-    offer = _offer(endpoint, within_s, _dial)
+    offer = _offer(endpoint, within_s, dial_bulk)
     folder = cache / offer.fingerprint
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,16 +54,22 @@ def fetched_model(control: str, cache: Path, within_s: float) -> Model:
 
 def supply_of(model: Model, control: str) -> Fetching:
     """What brings the weights of a model that was opened by `fetched_model`. ConfigError if its folder is of no use."""
+    return Fetching(opened_cache(model), bulk_endpoint(control), model.fingerprint, dial_bulk)
+
+
+def opened_cache(model: Model) -> Cache:
+    """The folder of a model that was opened by `fetched_model`. ConfigError if it is of no use."""
     try:
         cache = Cache(model)
         if lost := cache.forget_holes():
             log.warning("%s: %d pieces are marked and not there; they are fetched again", cache.folder, lost)
     except OSError as error:
         raise ConfigError(f"cache {model.files.path.parent} cannot be used: {error.strerror or error}") from None
-    return Fetching(cache, bulk_endpoint(control), model.fingerprint, _dial)
+    return cache
 
 
-def _dial(endpoint: str) -> Connection:
+def dial_bulk(endpoint: str) -> Connection:
+    """A connection to whoever gives weights there."""
     return Dialled(endpoint, max_frame_bytes=BULK_FRAME_BYTES)
 
 
@@ -146,7 +152,7 @@ def _make_files(folder: Path, offer: ModelOffer, endpoint: str, within_s: float)
     wanted = [number for number, name in enumerate(offer.names) if not (folder / name).exists()]
     if not wanted:
         return
-    asking = Asking(endpoint, offer.fingerprint, _dial)
+    asking = Asking(endpoint, offer.fingerprint, dial_bulk)
     try:
         for number in wanted:
             path = folder / offer.names[number]

@@ -1,6 +1,8 @@
 """A weights process: `python -P -m expert_worker.weights.main --model FILE --listen ENDPOINT`.
 
 Gives the model's files, in pieces, to workers that have none: beside the coordinator, so that no step waits for it.
+With `--cache DIR --connect ENDPOINT` in place of the model it gives what is in a cache, and tells the one beside the
+coordinator at ENDPOINT, which names it to workers.
 Logs to stderr. Exit code 0 after SIGTERM or SIGINT; 2 when it cannot do what it was asked to, 1 when it fails; the last
 line on stderr is then `error: ...`.
 """
@@ -23,15 +25,18 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from expert_worker.weights.giving import Giving
+from expert_worker.weights.joining import dial_bulk, fetched_model, opened_cache
+from expert_worker.weights.offering import Offering
 from expert_worker.weights.rate import Rate
 from protocol.bulk import BULK_FRAME_BYTES, DEFAULT_MB_S, MAX_MB_S, QUEUE
 from protocol.errors import ExpertmeshError
 from protocol.messages import PieceBytes
 from protocol.model import Model
+from protocol.neighbours import bulk_endpoint
 from protocol.wire import Bound
 
 log = logging.getLogger(__name__)
@@ -40,6 +45,8 @@ NICE = 19
 """Whatever computes goes first on a busy core."""
 LOOK_S = 0.1
 """How soon a signal is noticed."""
+OFFER_WITHIN_S = 300.0
+"""Time for the coordinator's side to say which model it is."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,8 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     logging.basicConfig(stream=sys.stderr, level=options.log.upper(), format="%(asctime)s %(levelname)s %(message)s")
     try:
-        with Model.open(options.model) as model:
-            _give(Giving(model), options)
+        if options.cache is None:
+            with Model.open(options.model) as model:
+                _give(Giving(model), options)
+        else:
+            _give_from_cache(options)
     except ExpertmeshError as error:
         return _tell(str(error), 2)
     except Exception as error:
@@ -62,15 +72,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="weights", description="Give a model's files to workers that have none.")
     add = parser.add_argument
-    add("--model", type=Path, required=True, help="the GGUF model: a file, one of its files, or their folder")
+    add("--model", type=Path, help="the GGUF model: a file, one of its files, or their folder")
+    add("--cache", type=Path, metavar="DIR", help="give what is in this cache of a worker, instead")
+    add("--connect", metavar="ENDPOINT", help="where the coordinator listens; with --cache")
     add("--listen", required=True, metavar="ENDPOINT", help="where workers dial")
     add("--mb-s", type=_rate, default=DEFAULT_MB_S, metavar="N", help="megabytes a second at most, to all together")
     add("--parent", type=int, metavar="PID", help="die with this process")
     add("--log", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if (options.model is None) == (options.cache is None) or (options.cache is None) != (options.connect is None):
+        parser.error("either --model FILE or --cache DIR --connect ENDPOINT is expected")
+    return options
 
 
-def _give(giving: Giving, options: argparse.Namespace) -> None:
+def _give_from_cache(options: argparse.Namespace) -> None:
+    with fetched_model(options.connect, options.cache, OFFER_WITHIN_S) as model, opened_cache(model) as cache:
+        offering = Offering(dial_bulk(bulk_endpoint(options.connect)), model.fingerprint, options.listen, cache)
+        try:
+            _give(Giving(model, cache), options, offering.tick)
+        finally:
+            offering.close()
+
+
+def _give(giving: Giving, options: argparse.Namespace, tick: Callable[[float], None] = lambda now: None) -> None:
+    """Until a signal comes; `tick` is called again and again."""
     signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: signals.append(number))
@@ -78,8 +103,10 @@ def _give(giving: Giving, options: argparse.Namespace) -> None:
     rate = Rate(options.mb_s * 1e6, time.monotonic())
     with Bound(options.listen, max_frame_bytes=BULK_FRAME_BYTES, queue=QUEUE) as bulk:
         loaded()
+        pieces = given = 0
         log.info("giving model %s at %s, %g MB/s at most", giving.offer.fingerprint, bulk.endpoint, options.mb_s)
         while not signals:
+            tick(time.monotonic())
             if (due_s := rate.due(time.monotonic())) > 0:
                 time.sleep(min(due_s, LOOK_S))
             elif (received := bulk.receive(LOOK_S)) is not None:
@@ -89,6 +116,8 @@ def _give(giving: Giving, options: argparse.Namespace) -> None:
                     log.debug("dropped %s of peer %s", type(message).__name__, peer.hex())
                 elif bulk.send(peer, answer) and isinstance(answer, PieceBytes):
                     rate.sent(len(answer.data), time.monotonic())
+                    pieces, given = pieces + 1, given + len(answer.data)
+        log.info("gave %d pieces, %.1f MB", pieces, given / 1e6)
 
 
 def _rate(text: str) -> float:

@@ -35,10 +35,16 @@ from protocol.messages.life import Beat, BeatSeen, Stop, Stopped
 from protocol.messages.looking_ahead import LayerInput, Warm
 from protocol.messages.requests import AskStatus, Cancel, Finished, Prefilled, RequestFailed, Status, Submit, Token
 from protocol.messages.weights import (
+    MAX_DIGESTS,
     MAX_PIECE_BYTES,
+    AskDigests,
+    AskHolders,
     AskModel,
+    Digests,
     FetchPiece,
+    Holders,
     ModelOffer,
+    OfferPieces,
     PieceBytes,
     PieceFailed,
 )
@@ -49,6 +55,7 @@ Any_ = (
     | ExchangeStaged | CommitExchange | ExchangeCommitted | ExchangeFailed | Beat | BeatSeen | Stop | Stopped
     | OpenWork | RunExperts | Sums | WorkFailed | LayerInput | Warm | Submit | Cancel | Prefilled | Token | Finished
     | RequestFailed | AskStatus | Status | AskModel | ModelOffer | FetchPiece | PieceBytes | PieceFailed
+    | AskDigests | Digests | OfferPieces | AskHolders | Holders
 )  # fmt: skip
 
 __all__ = [
@@ -60,6 +67,7 @@ __all__ = [
     "I64",
     "LOOKAHEAD_ROWS",
     "MAX_BEAT_S",
+    "MAX_DIGESTS",
     "MAX_ENTRIES_PER_ROW",
     "MAX_PIECE_BYTES",
     "MAX_REASON",
@@ -72,6 +80,8 @@ __all__ = [
     "PROTOCOL",
     "U8",
     "Any_",
+    "AskDigests",
+    "AskHolders",
     "AskModel",
     "AskStatus",
     "Assign",
@@ -82,15 +92,18 @@ __all__ = [
     "BeatSeen",
     "Cancel",
     "CommitExchange",
+    "Digests",
     "ExchangeCommitted",
     "ExchangeFailed",
     "ExchangeStaged",
     "FetchPiece",
     "Finished",
     "Hello",
+    "Holders",
     "LayerInput",
     "Message",
     "ModelOffer",
+    "OfferPieces",
     "OpenWork",
     "PieceBytes",
     "PieceFailed",

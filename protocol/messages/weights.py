@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from protocol.errors import ProtocolError
-from protocol.messages.base import U8, Message, Spec, at_least
+from protocol.messages.base import I64, U8, Message, Spec, at_least
 
 MAX_PIECE_BYTES = 1 << 20
 """Of a file that travel in one message: a beat, or a layer's work, waits for one of them on the same line at most."""
+
+MAX_DIGESTS = 64
+"""Of one question: whoever answers reads as many pieces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,3 +75,62 @@ class PieceFailed(Message):
     file: int
     offset: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AskDigests(Message):
+    """Worker to weights process: what are these pieces, wherever I get them? Answered by Digests or PieceFailed."""
+
+    fingerprint: str  # of the model that is meant
+    file: int
+    offset: Annotated[I64, Spec("i8", 1)]  # (pieces,)
+    bytes: Annotated[I64, Spec("i8", 1)]  # (pieces,)
+
+    def __post_init__(self) -> None:
+        at_least(0, file=self.file)
+        if not 1 <= len(self.offset) == len(self.bytes) <= MAX_DIGESTS:
+            raise ProtocolError(f"1 to {MAX_DIGESTS} pieces expected, each with offset and bytes")
+        if self.offset.min() < 0 or self.bytes.min() < 1 or self.bytes.max() > MAX_PIECE_BYTES:
+            raise ProtocolError(f"offsets of 0 or more and bytes in 1..{MAX_PIECE_BYTES} expected")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Digests(Message):
+    """Weights process to worker: of these pieces, as the coordinator's files have them."""
+
+    file: int
+    offset: Annotated[I64, Spec("i8", 1)]  # (pieces,): those of AskDigests
+    sha256: Annotated[U8, Spec("u1", 2)]  # (pieces, 32)
+
+    def __post_init__(self) -> None:
+        at_least(0, file=self.file)
+        if self.sha256.shape != (len(self.offset), 32):
+            raise ProtocolError(f"32 bytes expected for each piece, found {self.sha256.shape}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OfferPieces(Message):
+    """Weights process to weights process: I give what is in this cache, too. Answered by PieceFailed if unwanted."""
+
+    fingerprint: str
+    endpoint: str  # where it listens
+    have: Annotated[U8, Spec("u1", 2)]  # (layers, experts): 1 for those that are there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AskHolders(Message):
+    """Worker to weights process: who else gives what is here? Answered by Holders or PieceFailed."""
+
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Holders(Message):
+    """Weights process to worker: these do, of those that have said so lately."""
+
+    endpoints: list[str]
+    have: Annotated[U8, Spec("u1", 3)]  # (endpoints, layers, experts): as of OfferPieces
+
+    def __post_init__(self) -> None:
+        if len(self.have) != len(self.endpoints):
+            raise ProtocolError(f"{len(self.endpoints)} endpoints, with {len(self.have)} sets of experts")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from clusters import PATIENT, LiveCluster, Status, Then, in_force, live_cluster, worker_of
+from command_line import wait_until
 from packs import pack_of
 from reference_answer import Reference
 
@@ -147,3 +150,27 @@ def test_weights_that_always_come_damaged_are_refused_by_name(
         cluster.close()
     reason = worker_of(report, "worker-0")["reason"]
     assert "layer 0, expert 0: the weights of its gate cannot be fetched: a piece came damaged 3 times from" in reason
+
+
+def test_weights_come_from_another_worker_s_cache_too(
+    demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
+) -> None:
+    caches = {number: tmp_path / f"cache-{number}" for number in range(2)}
+    with live_cluster(demo_model, tmp_path, workers=1, caches=caches, coordinator_options=PATIENT) as cluster:
+        place = f"{cluster.endpoint}-give"
+        options = ["--cache", str(caches[0]), "--connect", cluster.endpoint, "--listen", place]
+        giver = cluster.start("giver", "expert_worker.weights.main", options)
+        assert wait_until(lambda: "giving model" in logged(tmp_path, "giver"), 20)
+        cluster.add_worker()
+        answer = cluster.answer(prompt, 100)
+        assert f"{place} gives weights too: 96 experts" in logged(tmp_path, "worker-1")
+        giver.signal(signal.SIGTERM)
+        assert giver.wait() == 0
+    reference.check(answer)
+    assert all(worker["calls"] for worker in answer.report["workers"])
+    [pieces] = re.findall(r"gave (\d+) pieces", logged(tmp_path, "giver"))
+    assert int(pieces) > 48  # of 144, half a model
+
+
+def logged(folder: Path, name: str) -> str:
+    return (folder / f"{name}.log").read_text()

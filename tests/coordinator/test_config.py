@@ -84,6 +84,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         [[workers]]
         name = "box-c"
         cache = "weights"
+        give = "tcp://127.0.0.1:7700"
         [[peers]]
         name = "gpu"
         [[peers]]
@@ -105,7 +106,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
     assert config.workers == (
         WorkerGroup(name="box-a", count=2, threads=4),
         WorkerGroup(name="box-b", model_path=tmp_path / "copy.gguf"),
-        WorkerGroup(name="box-c", cache=tmp_path / "weights"),
+        WorkerGroup(name="box-c", cache=tmp_path / "weights", give="tcp://127.0.0.1:7700"),
     )
     assert config.peers == (
         PeerConfig(name="gpu", device=0, vram_gib=None),

@@ -485,7 +485,7 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     "unknown key of a group": (
         f"{MODEL}{GROUP}speed = 1\n",
         "line 5: workers.speed: unknown; known are name, count, threads, host, source, ram_gib, headroom_gib, "
-        "model_path, cache",
+        "give, model_path, cache",
     ),
     "cache and model": (
         f'{MODEL}{GROUP}cache = "c"\nmodel_path = "DEMO"\n',
@@ -502,6 +502,14 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     "number for a cache": (
         f"{MODEL}{GROUP}cache = 3\n",
         "line 5: workers.cache: the path of a folder is expected, found 3",
+    ),
+    "nothing to give": (
+        f'{MODEL}{GROUP}give = "tcp://127.0.0.1:7700"\n',
+        "line 5: workers.give: what is in their cache is given there, so it needs cache",
+    ),
+    "peer called as what gives": (
+        f'{MODEL}{GROUP}cache = "c"\ngive = "ipc://@g"\n[[peers]]\nname = "box-weights"\n',
+        "line 8: peers.name: what gives from a cache is called box-weights too",
     ),
     "bulk in words": (
         f'{MODEL}[coordinator]\nbulk = "yes"\n',

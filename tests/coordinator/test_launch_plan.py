@@ -170,3 +170,18 @@ def test_weights_are_given_where_somebody_may_want_them(bulk: bool, count: int, 
     groups = (WorkerGroup(name="attic", count=count, cache=Path("/cache")),)
     plan = resolve(ClusterConfig(model=MODEL, coordinator=coordinator, workers=groups), python="py", cores=())
     assert ("weights" in [process.name for process in plan.processes]) == gives
+
+
+def test_a_cache_may_be_given_to_others_by_a_process_beside_its_workers() -> None:
+    config = ClusterConfig(
+        model=MODEL,
+        coordinator=CoordinatorConfig(listen="ipc://@x", threads=1),
+        workers=(
+            WorkerGroup(name="attic", cache=Path("/cache"), give="tcp://127.0.0.1:7700"),
+            WorkerGroup(name="none", count=0, cache=Path("/none"), give="tcp://127.0.0.1:7701"),
+        ),
+    )
+    [_, _, giver, _] = resolve(config, python="py", cores=()).processes
+    assert giver.name == "attic-weights"
+    assert not any(group.give for group in kept_private(config).workers)  # its endpoint may be another cluster's
+    assert " ".join(giver.command[4:]) == ("--cache /cache --connect ipc://@x --listen tcp://127.0.0.1:7700 --mb-s 100")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,14 @@ import pytest
 from open_cache import open_cache
 
 import expert_worker.weights.fetching as fetching_module
+import expert_worker.weights.givers as givers_module
 from expert_worker.weights.cache import Cache, marks_path
 from expert_worker.weights.fetching import Fetching
 from expert_worker.weights.giving import Giving
 from expert_worker.weights.marks import Marks
 from protocol.bulk import WINDOW
 from protocol.errors import ExpertError, RoomError
-from protocol.messages import FetchPiece, Message, PieceBytes, PieceFailed
+from protocol.messages import Digests, Message, OfferPieces, PieceBytes, PieceFailed
 from protocol.model import Model
 
 Change = Callable[[Message], Message | None]
@@ -30,28 +32,41 @@ class Line:
 
     dropped = 0
 
-    def __init__(self, giving: Giving, clock: list[float], change: Change, most: list[int]) -> None:
-        self._giving, self._clock, self._change, self._most = giving, clock, change, most
+    def __init__(self, giver: Giver) -> None:
+        self._giver = giver
         self._waiting: deque[Message] = deque()
 
     def send(self, message: Message) -> bool:
-        assert isinstance(message, FetchPiece)
-        answer = self._giving.answer(message)
-        assert answer is not None
-        changed = self._change(answer)
-        if changed is not None:
+        answer = self._giver.giving.answer(message)
+        if answer is not None and (changed := self._giver.change(answer)) is not None:
             self._waiting.append(changed)
-        self._most[0] = max(self._most[0], len(self._waiting))
+            self._giver.given += isinstance(changed, PieceBytes)
+        self._giver.most = max(self._giver.most, len(self._waiting))
         return True
 
     def receive(self, timeout_s: float) -> Message | None:
         if self._waiting:
             return self._waiting.popleft()
-        self._clock[0] += timeout_s
+        self._giver.clock[0] += timeout_s
         return None
 
     def close(self, flush_s: float) -> None:
         self._waiting.clear()
+
+
+@dataclass(eq=False)
+class Giver:
+    """A weights process, and what becomes of its answers."""
+
+    giving: Giving
+    clock: list[float]
+    change: Change = lambda message: message
+    given: int = 0
+    most: int = 0
+    dialled: int = 0
+
+
+CENTRE = "ipc://@there"
 
 
 class Desk:
@@ -59,20 +74,35 @@ class Desk:
 
     def __init__(self, tiny_model: Path, folder: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
         self.model = tiny_model
-        self.cache, _ = stack.enter_context(open_cache(tiny_model, folder))
-        self.folder = folder
+        self._stack = stack
+        self.cache, _ = stack.enter_context(open_cache(tiny_model, folder / "cache"))
+        self.folder = folder / "cache"
         self.clock = [0.0]
-        self.change: Change = lambda message: message
-        self.most = [0]
-        self.dialled = 0
-        giving = Giving(stack.enter_context(Model.open(tiny_model)))
+        giving = Giving(stack.enter_context(Model.open(tiny_model)), clock=lambda: self.clock[0])
+        self.centre = Giver(giving, self.clock)
+        self.givers = {CENTRE: self.centre}
 
         def dial(endpoint: str) -> Line:
-            self.dialled += 1
-            return Line(giving, self.clock, lambda message: self.change(message), self.most)
+            self.givers[endpoint].dialled += 1
+            return Line(self.givers[endpoint])
 
         monkeypatch.setattr(fetching_module.time, "monotonic", lambda: self.clock[0])
-        self.fetching = Fetching(self.cache, "ipc://@there", giving.offer.fingerprint, dial)
+        self.fetching = Fetching(self.cache, CENTRE, giving.offer.fingerprint, dial)
+
+    def other(self, name: str, layer: int, *experts: int) -> Giver:
+        """One more, whose cache has these, and says so."""
+        folder = self.folder.with_name(name)
+        cache, filling = self._stack.enter_context(open_cache(self.model, folder))
+        for number in cache.grid.of(layer, np.array(experts)).tolist():
+            piece = cache.grid.piece(number)
+            cache.write(number, np.fromfile(self.model, np.uint8, piece.bytes, offset=piece.offset))
+        cache.commit()
+        made = self.givers[f"ipc://@{name}"] = Giver(Giving(filling, cache), self.clock)
+        offer = OfferPieces(
+            fingerprint=self.centre.giving.offer.fingerprint, endpoint=f"ipc://@{name}", have=cache.there()
+        )
+        assert self.centre.giving.answer(offer) is None
+        return made
 
     def bring(self, layer: int, *experts: int) -> int:
         """How many steps it took."""
@@ -93,10 +123,11 @@ def desk(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         yield Desk(tiny_model, tmp_path / "cache", stack, monkeypatch)
 
 
-def first_times(count: int, change: Change) -> Change:
-    """So many messages are changed, others are not."""
-    left = iter(range(count))
-    return lambda message: message if next(left, None) is None else change(message)
+def forged(message: Message) -> Message:
+    """Damaged, with the sum of what it is."""
+    made = damaged(message)
+    assert isinstance(made, PieceBytes)
+    return replace(made, sha256=sha256(made.data.tobytes()).hexdigest())
 
 
 def damaged(message: Message) -> Message:
@@ -115,23 +146,31 @@ def lost(message: Message) -> None:
     return None
 
 
+def first_times(count: int, change: Change) -> Change:
+    """So many pieces are changed, others are not."""
+    left = iter(range(count))
+    return lambda message: (
+        message if not isinstance(message, PieceBytes) or next(left, None) is None else change(message)
+    )
+
+
 def test_what_is_missing_is_fetched_and_nothing_twice(desk: Desk) -> None:
     desk.bring(1, 0, 3)
     assert desk.is_sound(1, 0, 3)
     assert not desk.is_sound(1, 1)
-    taken = desk.fetching.counts["fetched_bytes"]
+    taken, dialled = desk.fetching.counts["fetched_bytes"], desk.centre.dialled
     desk.bring(1, 0, 3)
     assert desk.fetching.counts["fetched_bytes"] == taken
-    assert desk.dialled == 1  # what is there needs no connection
+    assert desk.centre.dialled == dialled  # what is there needs no connection
     desk.bring(1, 0, 1, 2, 3)
     assert desk.is_sound(1, 0, 1, 2, 3)
     assert desk.fetching.counts["fetched_bytes"] == 2 * taken
-    assert desk.most[0] <= WINDOW
+    assert desk.centre.most <= WINDOW
 
 
 @pytest.mark.parametrize("change", [damaged, shortened])
 def test_a_damaged_piece_is_asked_for_again(change: Change, desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    desk.change = first_times(2, change)
+    desk.centre.change = first_times(2, change)
     desk.bring(0, 1, 2)
     assert desk.is_sound(0, 1, 2)
     assert desk.fetching.counts["fetched_damaged"] == 2
@@ -141,7 +180,7 @@ def test_a_damaged_piece_is_asked_for_again(change: Change, desk: Desk, caplog: 
 
 def test_a_piece_that_stays_damaged_is_an_error_by_name_and_nothing_of_it_is_kept(desk: Desk) -> None:
     desk.bring(0, 0)
-    desk.change = damaged
+    desk.centre.change = first_times(100, damaged)
     with pytest.raises(ExpertError, match=r"layer 2, expert 3: the weights of its gate cannot .* damaged 3 times from"):
         desk.bring(2, 3)
     assert len(desk.cache.missing(2, np.array([3]))) == 3
@@ -149,34 +188,34 @@ def test_a_piece_that_stays_damaged_is_an_error_by_name_and_nothing_of_it_is_kep
 
 
 def test_what_was_lost_on_the_way_is_asked_for_again(desk: Desk) -> None:
-    desk.change = first_times(5, lost)
+    desk.centre.change = first_times(5, lost)
     desk.bring(0, 1, 2, 3)
     assert desk.is_sound(0, 1, 2, 3)
-    assert desk.dialled == 2
-    assert desk.clock[0] >= fetching_module.ASK_AGAIN_S
+    assert desk.clock[0] >= givers_module.SILENT_S
 
 
 def test_nothing_at_all_is_an_error_after_a_while(desk: Desk) -> None:
-    desk.change = lost
+    desk.centre.change = lost
     with pytest.raises(ExpertError, match="nothing has come from ipc://@there for 60 s"):
         desk.bring(0, 1)
     assert 60 <= desk.clock[0] < 62
-    assert desk.dialled == 12
 
 
 def test_time_in_which_nobody_looked_does_not_count(desk: Desk) -> None:
-    desk.change = lost
+    desk.centre.change = lost
     steps = desk.fetching.bring(0, np.array([1]))
     next(steps)
     desk.clock[0] += 1000  # stopped
     next(steps)
-    desk.change = lambda message: message
+    desk.centre.change = lambda message: message
     assert sum(1 for _ in steps) > 0
     assert desk.is_sound(0, 1)
 
 
 def test_a_refusal_is_an_error_with_its_reason(desk: Desk) -> None:
-    desk.change = lambda message: PieceFailed(file=message.file, offset=message.offset, reason="model file m changed")  # type: ignore[attr-defined]
+    desk.centre.change = first_times(
+        100, lambda message: PieceFailed(file=0, offset=getattr(message, "offset", 0), reason="model file m changed")
+    )
     with pytest.raises(ExpertError, match="ipc://@there has not got it: model file m changed"):
         desk.bring(0, 1)
 
@@ -243,4 +282,77 @@ def test_room_is_looked_at_before_anything_is_fetched(desk: Desk, monkeypatch: p
     monkeypatch.setattr(desk.cache, "check_room", refuse)
     with pytest.raises(RoomError, match=f"{left // 2} bytes are needed"):
         desk.fetching.make_room(wanted)
-    assert desk.dialled == 1
+    assert desk.centre.given == 3
+
+
+def test_what_others_have_comes_from_them(desk: Desk) -> None:
+    one, two = desk.other("one", 1, *range(12)), desk.other("two", 1, *range(6, 14))
+    desk.bring(0, 0)  # by now it knows of them
+    desk.bring(1, *range(16))
+    assert desk.is_sound(1, *range(16))
+    assert one.given + two.given + desk.centre.given == 3 + 48
+    assert min(one.given, two.given) >= 6
+    assert desk.centre.given < 3 + 6 + 2 * WINDOW
+
+
+def only_others(desk: Desk) -> None:
+    """From the beginning: what others have is asked of them before anything is asked of the centre."""
+    desk.fetching.counts["fetch_left_bytes"] = 1 << 30  # connections are kept from one layer to the next
+    desk.bring(0, 0)
+    desk.centre.given = 0
+
+
+@pytest.mark.parametrize("change", [damaged, forged, shortened])
+def test_what_another_damages_or_forges_comes_from_elsewhere_and_is_named(
+    change: Change, desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = desk.other("other", 1, 0, 1, 2, 3)
+    only_others(desk)
+    other.change = first_times(2, change)
+    desk.bring(1, 0, 1, 2, 3)
+    assert desk.is_sound(1, 0, 1, 2, 3)
+    assert (other.given, desk.centre.given) == (12, 2)
+    assert "came damaged from ipc://@other" in caplog.text
+
+
+def test_who_damages_much_is_asked_no_more(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    other = desk.other("other", 1, *range(16))
+    only_others(desk)
+    other.change = damaged
+    desk.bring(1, *range(16))
+    assert desk.is_sound(1, *range(16))
+    assert desk.fetching.counts["fetched_damaged"] == 3
+    assert desk.centre.given == 48
+    assert "ipc://@other gives damaged pieces, and is asked for no more" in caplog.text
+
+
+def test_who_falls_silent_is_asked_no_more(desk: Desk) -> None:
+    other = desk.other("other", 1, 0, 1, 2, 3)
+    only_others(desk)
+    other.change = lost
+    desk.bring(1, 0, 1, 2, 3)
+    assert desk.is_sound(1, 0, 1, 2, 3)
+    assert desk.centre.given == 12
+    assert givers_module.SILENT_S <= desk.clock[0] < 2 * givers_module.SILENT_S
+
+
+def test_who_has_not_what_he_says_is_not_asked_for_that_again(desk: Desk) -> None:
+    other = desk.other("other", 1, 0, 1)
+    only_others(desk)
+    other.change = first_times(2, lambda message: PieceFailed(file=0, offset=message.offset, reason="gone"))  # type: ignore[attr-defined]
+    desk.bring(1, 0, 1)
+    assert desk.is_sound(1, 0, 1)
+    assert desk.centre.given == 2
+    assert desk.fetching.counts["fetched_damaged"] == 0
+
+
+def test_lost_digests_are_asked_for_again(desk: Desk) -> None:
+    other = desk.other("other", 1, 0, 1)
+    only_others(desk)
+    left = iter(range(1))
+    desk.centre.change = lambda message: (
+        None if isinstance(message, Digests) and next(left, None) is not None else message
+    )
+    desk.bring(1, 0, 1)
+    assert desk.is_sound(1, 0, 1)
+    assert (other.given, desk.centre.given) == (6, 0)

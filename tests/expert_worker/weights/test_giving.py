@@ -8,15 +8,32 @@ from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
+from open_cache import open_cache
 from packs import shares_of
 
+from expert_worker.weights.directory import LATELY_S, MOST, NAMED, Directory
 from expert_worker.weights.giving import Giving, check_name
+from expert_worker.weights.offering import Offering
 from expert_worker.weights.rate import BURST_S, Rate
 from protocol.errors import ConfigError, ModelError
-from protocol.messages import PROTOCOL, AskModel, AskStatus, FetchPiece, PieceBytes, PieceFailed, Refused
+from protocol.messages import (
+    PROTOCOL,
+    AskDigests,
+    AskHolders,
+    AskModel,
+    AskStatus,
+    Digests,
+    FetchPiece,
+    Message,
+    OfferPieces,
+    PieceBytes,
+    PieceFailed,
+    Refused,
+)
 from protocol.model import Model
 
 
@@ -89,6 +106,93 @@ def test_a_model_that_changed_is_refused_by_name(change: str, giving: Giving, mo
 
 def test_nothing_else_is_answered(giving: Giving) -> None:
     assert giving.answer(AskStatus()) is None
+
+
+def test_digests_are_those_of_the_pieces(giving: Giving, model: Path) -> None:
+    offsets, counts = np.array([4096, 100, 0], np.int64), np.array([1000, 1, 1 << 20], np.int64)
+    asked = AskDigests(fingerprint=giving.offer.fingerprint, file=0, offset=offsets, bytes=counts)
+    answer = giving.answer(asked)
+    assert isinstance(answer, Digests)
+    data = model.read_bytes()
+    expected = [sha256(data[o : o + n]).digest() for o, n in zip(offsets.tolist(), counts.tolist(), strict=True)]
+    assert [row.tobytes() for row in answer.sha256] == expected
+    os.utime(model, ns=(1, 1))
+    assert isinstance(giving.answer(asked), PieceFailed)
+
+
+def test_a_cache_gives_what_is_there_and_nothing_else(tiny_model: Path, tmp_path: Path) -> None:
+    with open_cache(tiny_model, tmp_path / "cache") as (cache, filling):
+        piece = cache.grid.piece(7)
+        cache.write(7, np.fromfile(tiny_model, np.uint8, piece.bytes, offset=piece.offset))
+        cache.commit()
+        giving = Giving(filling, cache)
+        here = fetch(giving, offset=piece.offset, bytes=piece.bytes)
+        assert isinstance(giving.answer(here), PieceBytes)
+        elsewhere = cache.grid.piece(8)
+        for asked in (
+            replace(here, offset=elsewhere.offset, bytes=elsewhere.bytes),
+            replace(here, bytes=piece.bytes - 1),
+            replace(here, offset=0),
+        ):
+            answer = giving.answer(asked)
+            assert isinstance(answer, PieceFailed)
+            assert answer.reason == "it is not in this cache"
+        for about_the_model in (AskModel(protocol=PROTOCOL), AskHolders(fingerprint=giving.offer.fingerprint)):
+            assert giving.answer(about_the_model) is None
+
+
+def test_offers_are_kept_for_a_while_and_named(giving: Giving, model: Path) -> None:
+    def offer(number: int, **changes: object) -> OfferPieces:
+        made = OfferPieces(
+            fingerprint=giving.offer.fingerprint, endpoint=f"ipc://@{number}", have=np.ones((4, 16), np.uint8)
+        )
+        return replace(made, **changes)  # type: ignore[arg-type]
+
+    def named(now: float) -> list[str]:
+        return directory.holders(now).endpoints
+
+    directory = Directory((4, 16))
+    assert directory.take(offer(0), 0.0) == ""
+    assert directory.take(offer(1, have=np.zeros((4, 16), np.uint8)), 0.0) == ""
+    assert "are offered, the model has (4, 16)" in directory.take(offer(2, have=np.ones((4, 15), np.uint8)), 0.0)
+    assert "endpoint 'tcp://8.8.8.8:1'" in directory.take(offer(3, endpoint="tcp://8.8.8.8:1"), 0.0)
+    assert named(1.0) == ["ipc://@0"]
+    assert named(LATELY_S) == []
+    for number in range(MOST):
+        assert directory.take(offer(number), 100.0) == ""
+    assert directory.take(offer(MOST), 100.0) == f"{MOST} others give already"
+    assert directory.take(offer(5), 101.0) == ""
+    seen = [named(101.0) for _ in range(MOST // NAMED)]
+    assert all(len(some) == NAMED for some in seen)
+    assert len({one for some in seen for one in some}) == MOST
+    other = giving.answer(offer(0, fingerprint="0" * 16))
+    assert isinstance(other, PieceFailed)
+
+
+def test_an_offer_is_made_again_and_again_until_it_is_not_wanted(tiny_model: Path, tmp_path: Path) -> None:
+    class Line:
+        dropped = 0
+        said: ClassVar[list[Message]] = []
+        answers: ClassVar[list[Message]] = []
+
+        def send(self, message: Message) -> bool:
+            self.said.append(message)
+            return True
+
+        def receive(self, timeout_s: float) -> Message | None:
+            return self.answers.pop() if self.answers else None
+
+        def close(self, flush_s: float) -> None: ...
+
+    with open_cache(tiny_model, tmp_path / "cache") as (cache, _):
+        line = Line()
+        offering = Offering(line, "0" * 16, "ipc://@here", cache)
+        for now in (5.0, 5.1, 6.9, 7.0, 8.0, 9.1):
+            offering.tick(now)
+        assert len(line.said) == 3
+        line.answers.append(PieceFailed(file=0, offset=0, reason="model x is given here"))
+        with pytest.raises(ModelError, match="what is given at ipc://@here is not wanted: model x is given here"):
+            offering.tick(10.0)
 
 
 def test_a_share_is_not_given(tiny_model: Path, tmp_path: Path) -> None:
