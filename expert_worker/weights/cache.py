@@ -20,6 +20,8 @@ from protocol.write_all import write_all
 
 COMMIT_BYTES = 32 << 20
 """Are written before they are brought to the disk and marked: what a power failure costs at most."""
+BLOCK_BYTES = 4096
+"""Of a disk: a piece that begins within one takes one more."""
 SETTLED_NS = 10**18
 """The modification time of all files in a cache, so that looking whether somebody changed them stays cheap."""
 
@@ -47,6 +49,10 @@ class Cache:
         """Of the pieces of `wanted` experts (layers, experts)."""
         return self.grid.missing_bytes(self._marks.read(), wanted)
 
+    def room_for(self, wanted: U8) -> int:
+        """Bytes that these take on the disk, at most."""
+        return self.grid.missing_bytes(self._marks.read(), wanted, BLOCK_BYTES)
+
     def has(self, number: int) -> bool:
         """Whether a piece is there, on the disk."""
         return self._marks.has(number)
@@ -71,10 +77,26 @@ class Cache:
         for number in numbers:
             self._marks.give_up(number)
 
+    def fitting(self, seed: int) -> U8 | None:
+        """(layers, experts): 1 for those that the disk has room for, those that are there among them; None: for all.
+
+        As many of every layer. Another `seed` chooses others, so that machines with small disks together have all.
+        """
+        there = self.there()
+        room = self._free() // 20 * 19
+        if self.room_for(np.ones_like(there)) <= room:
+            return None
+        turns = np.random.default_rng(seed).random(there.shape).argsort(axis=1).T  # one of each layer, then another
+        for layer, expert in ((layer, expert) for turn in turns.tolist() for layer, expert in enumerate(turn)):
+            count = int((self.grid.lengths(layer) + BLOCK_BYTES).sum())
+            if count and not there[layer, expert] and count <= room:
+                there[layer, expert] = 1
+                room -= count
+        return there
+
     def check_room(self, needed: int) -> None:
         """RoomError unless the disk has room for so many bytes more."""
-        state = os.statvfs(self.folder)
-        free = state.f_bavail * state.f_frsize
+        free = self._free()
         if free < needed:
             raise RoomError(
                 f"{self.folder}: {_mib(needed)} more are needed for the weights of the assigned experts, "
@@ -125,6 +147,10 @@ class Cache:
         for file in self._files:
             os.close(file)
         self._files = []
+
+    def _free(self) -> int:
+        state = os.statvfs(self.folder)
+        return state.f_bavail * state.f_frsize
 
     def __enter__(self) -> Self:
         return self

@@ -43,7 +43,7 @@ class Fetching(Supply):
         """RoomError if the disk has no room for what is not there of these (layers, experts)."""
         needed = self._cache.missing_bytes(wanted)
         self.counts["fetch_left_bytes"] = needed
-        self._cache.check_room(needed)
+        self._cache.check_room(self._cache.room_for(wanted))
         if needed:
             log.info("fetching %.1f MB of weights from %s", needed / 1e6, self._endpoint)
 

@@ -68,12 +68,15 @@ class Grid:
         """(pieces of one expert,): bytes of each."""
         return np.array([cut.bytes for cut in self._cuts.get(layer, ())], np.int64)
 
-    def missing_bytes(self, there: U8, wanted: U8) -> int:
-        """Of the `wanted` experts (layers, experts), where 1 is `there` (pieces,) for what need not be fetched."""
+    def missing_bytes(self, there: U8, wanted: U8, each_more: int = 0) -> int:
+        """Of the `wanted` experts (layers, experts), where 1 is `there` (pieces,) for what need not be fetched.
+
+        A piece counts for so many bytes more.
+        """
         total = 0
         for layer in self._layers:
             absent = there[self.span(layer)].reshape(self._experts, -1) == 0
-            total += int((absent & (wanted[layer, :, None] != 0)).sum(axis=0) @ self.lengths(layer))
+            total += int((absent & (wanted[layer, :, None] != 0)).sum(axis=0) @ (self.lengths(layer) + each_more))
         return total
 
     def whole(self, there: U8) -> U8:

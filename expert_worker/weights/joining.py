@@ -24,6 +24,7 @@ from protocol.holder.serve import Connection
 from protocol.messages import MAX_PIECE_BYTES, PROTOCOL, AskModel, ModelOffer, PieceFailed, Refused
 from protocol.model import Model
 from protocol.neighbours import bulk_endpoint
+from protocol.pages import pages_of
 from protocol.wire import Dialled
 from protocol.write_all import write_all
 
@@ -53,8 +54,15 @@ def fetched_model(control: str, cache: Path, within_s: float) -> Model:
 
 
 def supply_of(model: Model, control: str) -> Fetching:
-    """What brings the weights of a model that was opened by `fetched_model`. ConfigError if its folder is of no use."""
-    return Fetching(opened_cache(model), bulk_endpoint(control), model.fingerprint, dial_bulk)
+    """What brings the weights of a model that was opened by `fetched_model`. ConfigError if its folder is of no use.
+
+    From then on the model says that those experts are there for which the disk has room.
+    """
+    cache = opened_cache(model)
+    model.there = cache.fitting(int(pages_of(model) or "0", 16))  # the same for all workers of this folder
+    if model.there is not None:
+        log.info("%s: the disk has room for %d of all experts", cache.folder, int(model.there.sum()))
+    return Fetching(cache, bulk_endpoint(control), model.fingerprint, dial_bulk)
 
 
 def opened_cache(model: Model) -> Cache:

@@ -13,7 +13,7 @@ import pytest
 from open_cache import open_cache
 
 import expert_worker.weights.cache as cache_module
-from expert_worker.weights.cache import Cache, marks_path
+from expert_worker.weights.cache import BLOCK_BYTES, Cache, marks_path
 from expert_worker.weights.marks import Marks
 from protocol.errors import ModelError, RoomError
 from protocol.messages import U8
@@ -128,6 +128,31 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_fetched(
         cache.check_room(free // 2)
         with pytest.raises(RoomError, match=r"tmp.*: 1,048,576\.0 MiB more are needed .* MiB are free on that disk"):
             cache.check_room(1 << 40)
+
+
+def test_a_small_disk_has_room_for_some_of_every_layer_and_for_what_is_there(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_cache(tiny_model, tmp_path) as (cache, filling):
+        assert cache.fitting(1) is None
+        blob = filling.layout.largest_blob + 3 * BLOCK_BYTES
+        for number in cache.grid.of(2, np.array([9])).tolist():
+            cache.write(number, bytes_of(tiny_model, cache, number))
+        cache.commit()
+        monkeypatch.setattr(cache, "_free", lambda: blob * 22)  # of which a twentieth is left to others
+        one, again, other = cache.fitting(1), cache.fitting(1), cache.fitting(2)
+        assert one is not None
+        assert again is not None
+        assert other is not None
+        np.testing.assert_array_equal(one, again)
+        assert (one != other).any()
+        assert one.sum() == other.sum() == 21
+        assert one[2, 9] == other[2, 9] == 1
+        assert one.sum(axis=1).min() == 5
+        monkeypatch.setattr(cache, "_free", lambda: 0)
+        nothing = cache.fitting(1)
+        assert nothing is not None
+        np.testing.assert_array_equal(nothing, cache.there())
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])

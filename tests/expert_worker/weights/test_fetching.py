@@ -15,7 +15,7 @@ from open_cache import open_cache
 
 import expert_worker.weights.fetching as fetching_module
 import expert_worker.weights.givers as givers_module
-from expert_worker.weights.cache import Cache, marks_path
+from expert_worker.weights.cache import BLOCK_BYTES, Cache, marks_path
 from expert_worker.weights.fetching import Fetching
 from expert_worker.weights.giving import Giving
 from expert_worker.weights.marks import Marks
@@ -280,7 +280,7 @@ def test_room_is_looked_at_before_anything_is_fetched(desk: Desk, monkeypatch: p
         raise RoomError(f"{needed} bytes are needed")
 
     monkeypatch.setattr(desk.cache, "check_room", refuse)
-    with pytest.raises(RoomError, match=f"{left // 2} bytes are needed"):
+    with pytest.raises(RoomError, match=f"{left // 2 + 3 * BLOCK_BYTES} bytes are needed"):
         desk.fetching.make_room(wanted)
     assert desk.centre.given == 3
 

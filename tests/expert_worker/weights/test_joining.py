@@ -156,7 +156,7 @@ def small_disk(folder: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_disk_that_is_too_small_fails_an_assignment_and_a_smaller_one_is_taken(
+def test_a_small_disk_is_told_at_hello_and_filled_and_more_is_refused(
     weights: ScriptedWeights, start: Start, coordinator: ScriptedCoordinator, tmp_path: Path
 ) -> None:
     with small_disk(tmp_path / "cache", "1500k"):
@@ -168,19 +168,14 @@ def test_a_disk_that_is_too_small_fails_an_assignment_and_a_smaller_one_is_taken
         failed = coordinator.hear(coordinator.control, AssignFailed, worker)
         assert "MiB more are needed for the weights of the assigned experts, " in failed.reason
         assert "free on that disk" in failed.reason
-        held[1:] = held[:, 1:] = 0
-        coordinator.say(Assign(placement=2, in_force=0, held=held, rank=NO_RANK))
-        weights.serve(worker, lambda: "fetching" in worker.log())
-        weights.serve(worker, lambda: not _left(worker, weights))
-        assert coordinator.hear(coordinator.control, AssignReady, worker).experts == 1
+        assert 1 < hello.able.sum() < held.sum() // 2
+        coordinator.say(Assign(placement=2, in_force=0, held=hello.able, rank=NO_RANK))
+        ready: list[AssignReady | None] = []
 
+        def is_ready() -> bool:
+            ready[:] = [coordinator.glance(AssignReady)]
+            return ready[0] is not None
 
-def _left(worker: WorkerProcess, weights: ScriptedWeights) -> bool:
-    """Whether the weights that it fetches have not all come: nothing was asked for lately."""
-    received = weights.bulk.receive(0.3)
-    if received is None:
-        return False
-    answer = weights.giving.answer(received[1])
-    assert answer is not None
-    weights.bulk.send(received[0], answer)
-    return True
+        weights.serve(worker, is_ready)
+        assert ready[0] is not None
+        assert ready[0].experts == hello.able.sum()
