@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from coordinator.deadlines import CallLimits, Line
+from coordinator.deadlines import Call, CallLimits, Line
+from coordinator.hello import MAX_NAME
 from coordinator.member import FromWorker, Instruction, Instructions, Lost, Member, Tell
 from coordinator.members import Members
 from coordinator.placement import Placement
@@ -26,6 +27,7 @@ from protocol.messages import (
     Beat,
     BeatSeen,
     Cancel,
+    Drain,
     Hello,
     Message,
     OpenWork,
@@ -100,7 +102,8 @@ class Cluster:
         self._control = control
         self._work = work
         self._wait = wait
-        self._limits = limits
+        self.limits = limits
+        """Of every call."""
         self._clock = clock
         self._seats: dict[int, Seat] = {}
         self._latest = (-1, -1)  # (step, layer) of the newest call, the greatest
@@ -141,10 +144,12 @@ class Cluster:
         now = self._waited_at = self._clock()
         if now >= self._tick_at:
             self._tick_at = now + TICK_S
+            for seat in self._seats.values():
+                seat.line.pass_time(now)
             self._follow(self.members.tick(now))
         return self._work in ready
 
-    def answers(self) -> Iterator[tuple[Seat, Sums | WorkFailed]]:
+    def answers(self) -> Iterator[tuple[Seat, Call, Sums | WorkFailed]]:
         """What has come on work in answer to calls that are still awaited; all else is dealt with. Never waits."""
         for _ in range(BURST):
             heard = self._work.receive(0)
@@ -169,6 +174,8 @@ class Cluster:
                 self._follow(self.members.hello(peer, message))
             case Stop() | Submit() | Cancel() if not self.members.is_client(peer):
                 self.tell(peer, SayHello())
+            case Drain() if self.members.is_client(peer):
+                self._follow(self.members.drain(peer, message.name[:MAX_NAME]))
             case Stop():
                 log.info("a client asks for the end")
                 self.closing = True
@@ -187,8 +194,8 @@ class Cluster:
         if seat is not None and seat.line.beat(beat.step, beat.layer, self._clock()):
             log.warning("an answer of worker %s was lost on the way", seat.member.name)
 
-    def _judge(self, peer: bytes, message: Message) -> tuple[Seat, Sums | WorkFailed] | None:
-        """The answer and whose it is, if this is one that is awaited."""
+    def _judge(self, peer: bytes, message: Message) -> tuple[Seat, Call, Sums | WorkFailed] | None:
+        """Whose answer to which call this is, if it is one that is awaited."""
         if isinstance(message, OpenWork):
             self._follow(self.members.open_work(peer, message))
             return None
@@ -202,15 +209,16 @@ class Cluster:
             self.members.heard_work(member)
         seat = None if member is None else self._seats.get(member.serial)
         ours = message.session == self.members.terms.session
-        if seat is None or not ours or not seat.line.answers(message.step, message.layer, message.attempt):
+        call = None if seat is None or not ours else seat.line.find(message.step, message.layer, message.attempt)
+        if seat is None or call is None:
             self._count_stray(peer, message, ours)
             return None
-        if seat.line.suspect:
-            self.close_call(seat, message)
+        if seat.line.suspect or not call.wanted:
+            self.close_call(seat, call, message)
             self.counters.late_replies += 1
             log.info("worker %s answered step %d, layer %d late", seat.member.name, message.step, message.layer)
             return None
-        return seat, message
+        return seat, call, message
 
     def _count_stray(self, peer: bytes, message: Sums | WorkFailed, ours: bool) -> None:
         if ours and (message.step, message.layer) <= self._latest:
@@ -225,7 +233,7 @@ class Cluster:
     # --- calls ------------------------------------------------------------------------------------------------
 
     def placement(self) -> Placement:
-        """Who is to compute each expert now: the placement in force, without those whose late answer is to come."""
+        """Who is to compute each expert now: the placement in force, without those that can be given no call."""
         active = self.members.active
         for serial, seat in self._seats.items():
             if not seat.line.free:
@@ -239,28 +247,31 @@ class Cluster:
             return None
         seat = self._seats.get(serial)
         if seat is None:
-            seat = self._seats[serial] = Seat(member=member, line=Line(self._limits))
+            seat = self._seats[serial] = Seat(member=member, line=Line(self.limits))
         return seat
 
-    def call(self, seat: Seat, part: Part, message: RunExperts) -> bool:
-        """Send a call to a free seat, to be answered as fast as its worker does; False if that turns out to be gone."""
+    def call(self, seat: Seat, part: Part, message: RunExperts) -> Call | None:
+        """Send a call to a free seat, to be answered as fast as its worker does; None if that turns out to be gone."""
         work = seat.member.work
         assert work is not None  # placements name only members whose work connection is open
         if not self._work.send(work, message):
             self._follow(self.members.unroutable(work))
-            return False
-        seat.line.begin(message.step, message.layer, part, self._clock())
+            return None
         self._latest = max(self._latest, (message.step, message.layer))
-        return True
+        return seat.line.begin(message.step, message.layer, part, self._clock())
 
-    def close_call(self, seat: Seat, message: Sums | WorkFailed) -> None:
+    def close_call(self, seat: Seat, call: Call, message: Sums | WorkFailed) -> None:
         """Its answer has come, whatever it is worth."""
         busy_s = message.busy_us * 1e-6 if isinstance(message, Sums) else None
-        seat.line.answered(message.step, self._clock(), busy_s)
+        seat.line.answered(call, self._clock(), busy_s)
 
-    def time_left(self, seat: Seat, step: int) -> float:
-        """Seconds until the deadline of a step's call on a seat; 0 if it is past, given up, or there is none."""
-        return seat.line.time_left(step, self._clock())
+    def time_left(self, seat: Seat, call: Call) -> float:
+        """Seconds until the deadline of a seat's call; 0 if it is past, given up, or answered."""
+        return seat.line.time_left(call, self._clock())
+
+    def hedge_left(self, seat: Seat, call: Call) -> float:
+        """Seconds until a seat's call is to be hedged, or late if it was already; 0 if it is time."""
+        return seat.line.hedge_left(call, self._clock())
 
     def credit(self, seat: Seat, entries: int, reply: Sums) -> None:
         """Count a good answer."""
@@ -278,6 +289,10 @@ class Cluster:
         say("worker %s was no help: %s", seat.member.name, reason)
         if seat.strikes == STRIKES:
             self._follow(self.members.unfit(seat.member, f"failed {STRIKES} times in a row, last: {reason}"))
+
+    def overdue(self) -> list[Seat]:
+        """Seats with a call that was hedged or given up, whose answer is still to come."""
+        return [seat for seat in self._seats.values() if seat.line.keeps_waiting]
 
     def probe(self, seats: Iterable[Seat]) -> None:
         """Now and then: notice workers whose connection is closed, which is how a killed one shows at once."""

@@ -7,9 +7,11 @@ holder, expert and row, and an entry's place in it is its bit in the coverage bi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 import native
 from protocol.errors import RequestError
@@ -44,9 +46,25 @@ class Part:
         """How many entries it has."""
         return len(self.expert)
 
-    def again_locally(self) -> Part:
-        """The same entries as a new attempt, left to the local bank."""
-        return replace(self, holder=LOCAL, attempt=self.attempt + 1)
+    def again(self, owner: I64, attempts: Iterator[int]) -> list[Part]:
+        """The same entries for whom `owner` (experts,) names now, ascending; each part takes the next of `attempts`."""
+        holder = owner[self.expert]
+        holders = np.unique(holder)
+        if len(holders) == 1:
+            return [replace(self, holder=int(holders[0]), attempt=next(attempts))]
+        places = _places_of(self.bits)
+        return [self._those(holder == one, places, int(one), next(attempts)) for one in holders]
+
+    def _those(self, chosen: NDArray[np.bool_], places: I64, holder: int, attempt: int) -> Part:
+        """Some of the entries; `places` (entries,) are their bits' numbers."""
+        return Part(
+            holder=holder,
+            attempt=attempt,
+            bits=_bitmap_of(places[chosen]),
+            expert=self.expert[chosen],
+            row=self.row[chosen],
+            weight=self.weight[chosen],
+        )
 
     def distinct_rows(self, rows: int) -> tuple[I32, I32]:
         """The rows this part needs of a window of `rows`, ascending, and each entry's index into them."""
@@ -68,9 +86,13 @@ class Coverage:
         """How many entries nobody has delivered yet."""
         return self._missing.bit_count()
 
+    def lacks(self, part: Part) -> bool:
+        """Whether none of the part's entries has been delivered yet."""
+        return self._missing & part.bits == part.bits
+
     def accept(self, part: Part) -> bool:
         """Mark the part's entries as covered; False, and nothing marked, if one of them was already."""
-        if self._missing & part.bits != part.bits:
+        if not self.lacks(part):
             return False
         self._missing ^= part.bits
         return True
@@ -89,6 +111,19 @@ def plan_layer(layer: int, ids: I32, weights: F32, owner: I64, mates: I64 = NO_M
         return native.plan_entries(Part, ids, weights, owner, mates)
     except ValueError as error:  # names the row
         raise RequestError(f"layer {layer}, {error}") from None
+
+
+def _places_of(bits: int) -> I64:
+    """Numbers of the bits that are set, ascending."""
+    flags = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), np.uint8)
+    return np.flatnonzero(np.unpackbits(flags, bitorder="little")).astype(np.int64)
+
+
+def _bitmap_of(places: I64) -> int:
+    """The number in which these bits are set."""
+    flags = np.zeros(int(places[-1]) + 1, np.uint8)
+    flags[places] = 1
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
 def _check_shape(layer: int, ids: I32, weights: F32) -> None:

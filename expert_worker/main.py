@@ -25,12 +25,14 @@ from pathlib import Path
 
 from expert_worker.hinted import Hinted
 from expert_worker.opening import open_bank
+from expert_worker.siblings import ALONE, Siblings, siblings_argument
 from expert_worker.sources.choice import GIB, Asked
 from expert_worker.supply import Supply
 from expert_worker.weights.joining import fetched_model, supply_of
 from protocol.expert_sources import SOURCES
 from protocol.gib import gib_argument
 from protocol.holder import process
+from protocol.keys import dial_keys
 from protocol.messages import MAX_THREADS
 from protocol.model import Model
 
@@ -45,22 +47,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--ram-gib", type=gib_argument, metavar="N", help="memory for copies of experts, in GiB, or auto"
     )
     parser.add_argument("--headroom-gib", type=gib_argument, metavar="N", help="GiB left to everything else, or auto")
+    parser.add_argument("--of", metavar="N/M", help="N of the cluster's M workers are started alike on this machine")
     options = parser.parse_args(arguments)
     if (options.model is None) == (options.cache is None):
         parser.error("either --model FILE or --cache DIR is expected")
     asked = Asked(source=options.source, ram=_bytes(options.ram_gib), headroom=_bytes(options.headroom_gib))
+    try:
+        siblings = siblings_argument(options.of, options.connect) if options.of else ALONE
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"argument --of: {error}")
     if options.cache is None:
-        return process.run(options, lambda model: _holder(model, options.threads, asked))
+        return process.run(options, lambda model: _holder(model, options.threads, asked, siblings))
     return process.run(
         options,
-        lambda model: _holder(model, options.threads, asked, supply_of(model, options.connect)),
-        lambda: fetched_model(options.connect, options.cache, options.orphan_s),
+        lambda model: _holder(
+            model, options.threads, asked, siblings, supply_of(model, options.connect, dial_keys(options.keys))
+        ),
+        lambda: fetched_model(options.connect, options.cache, options.orphan_s, dial_keys(options.keys)),
     )
 
 
 @contextmanager
-def _holder(model: Model, threads: int, asked: Asked, supply: Supply | None = None) -> Iterator[process.Holder]:
-    with open_bank(model, threads, asked, supply) as (bank, pages), Hinted(bank, model.geometry) as hinted:
+def _holder(
+    model: Model, threads: int, asked: Asked, siblings: Siblings, supply: Supply | None = None
+) -> Iterator[process.Holder]:
+    with open_bank(model, threads, asked, siblings, supply) as (bank, pages), Hinted(bank, model.geometry) as hinted:
         yield process.Holder(
             experts=bank,
             role="worker",

@@ -18,7 +18,7 @@ def bulk_endpoint(control: str) -> str:
 
 def beside(control: str, ports: int, name: str) -> str:
     """So many ports after that of `control`, or its name with another ending. ConfigError if there is none."""
-    control = check_endpoint(control)
+    control = check_endpoint(control, keyed=True)  # whether it may is for whoever listens
     if control.startswith("ipc://"):
         return check_endpoint(f"{control}-{name}")
     host, _, port = control.rpartition(":")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from coordinator.cli.device_options import Gib
-from coordinator.cli.holding import CONNECT, NAME, ORPHAN_S, become
+from coordinator.cli.holding import CONNECT, DRAIN_S, KEYS, NAME, ORPHAN_S, become
 from coordinator.cli.numbers import Whole
 from coordinator.cli.paths import MODEL, MODEL_HELP
 from coordinator.config import MAX_THREADS, default_threads
@@ -25,6 +25,7 @@ from protocol.expert_sources import SOURCES
     help="Instead of a model: a folder, into which the weights of this worker's experts are fetched.",
 )
 @NAME
+@KEYS
 @click.option("--threads", type=Whole(1, MAX_THREADS), help="[default: the cores it may use]")
 @click.option(
     "--source",
@@ -39,6 +40,7 @@ from protocol.expert_sources import SOURCES
 )
 @click.option("--headroom-gib", type=Gib(), default="auto", show_default=True, help="GiB left to everything else.")
 @ORPHAN_S
+@DRAIN_S
 def command(
     threads: int | None, source: str, ram_gib: str, headroom_gib: str, cache: Path | None, **common: Any
 ) -> None:

@@ -17,10 +17,12 @@ from expert_worker.weights.fetching import Fetching
 from expert_worker.weights.giving import check_name
 from expert_worker.weights.grid import Piece
 from protocol.bulk import BULK_FRAME_BYTES
+from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError, ModelError
 from protocol.fingerprint import samples_of
 from protocol.gguf_header import HEADER_LIMIT
 from protocol.holder.serve import Connection
+from protocol.keys import DialKeys
 from protocol.messages import MAX_PIECE_BYTES, PROTOCOL, AskModel, ModelOffer, PieceFailed, Refused
 from protocol.model import Model
 from protocol.neighbours import bulk_endpoint
@@ -36,24 +38,25 @@ ASK_AGAIN_S = 2.0
 DAMAGED_AT_MOST = 3
 
 
-def fetched_model(control: str, cache: Path, within_s: float) -> Model:
+def fetched_model(control: str, cache: Path, within_s: float, keys: DialKeys | None = None) -> Model:
     """The model of the coordinator at `control`, its files in a folder of `cache`, with what is there of them.
 
     ConfigError or ModelError if no weights are given there `within_s`, or they are of no use here.
     """
-    endpoint = bulk_endpoint(control)
-    offer = _offer(endpoint, within_s, dial_bulk)
+    endpoint = where_given(control, keys)
+    dial = dialling(endpoint, keys, patient=False)
+    offer = _offer(endpoint, within_s, dial)
     folder = cache / offer.fingerprint
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder, within_s):
-            _make_files(folder, offer, endpoint, within_s)
+            _make_files(folder, offer, Asking(endpoint, offer.fingerprint, dial), within_s)
             return _opened(folder, offer, endpoint)
     except OSError as error:
         raise ConfigError(f"cache {folder} cannot be used: {error.strerror or error}") from None
 
 
-def supply_of(model: Model, control: str) -> Fetching:
+def supply_of(model: Model, control: str, keys: DialKeys | None = None) -> Fetching:
     """What brings the weights of a model that was opened by `fetched_model`. ConfigError if its folder is of no use.
 
     From then on the model says that those experts are there for which the disk has room.
@@ -62,7 +65,8 @@ def supply_of(model: Model, control: str) -> Fetching:
     model.there = cache.fitting(int(pages_of(model) or "0", 16))  # the same for all workers of this folder
     if model.there is not None:
         log.info("%s: the disk has room for %d of all experts", cache.folder, int(model.there.sum()))
-    return Fetching(cache, bulk_endpoint(control), model.fingerprint, dial_bulk)
+    endpoint = where_given(control, keys)
+    return Fetching(cache, endpoint, model.fingerprint, dialling(endpoint, keys))
 
 
 def opened_cache(model: Model) -> Cache:
@@ -76,9 +80,22 @@ def opened_cache(model: Model) -> Cache:
     return cache
 
 
-def dial_bulk(endpoint: str) -> Connection:
-    """A connection to whoever gives weights there."""
-    return Dialled(endpoint, max_frame_bytes=BULK_FRAME_BYTES)
+def where_given(control: str, keys: DialKeys | None) -> str:
+    """Where weights are given beside the coordinator at `control`. ConfigError if that may not be dialled."""
+    return bulk_endpoint(check_endpoint(control, dial=True, keyed=keys is not None))
+
+
+def dialling(endpoint: str, keys: DialKeys | None, *, patient: bool = True) -> Dial:
+    """Dials `endpoint` with the `keys`, and others, which are on this machine, without: none of them has the key.
+
+    Unless `patient`, somebody there who breaks off every greeting is an error.
+    """
+
+    def dial(to: str) -> Connection:
+        own = keys if to == endpoint else None
+        return Dialled(to, keys=own, patient=patient, max_frame_bytes=BULK_FRAME_BYTES)
+
+    return dial
 
 
 def _offer(endpoint: str, within_s: float, dial: Dial) -> ModelOffer:
@@ -155,12 +172,9 @@ def _locked(lock: int) -> bool:
     return True
 
 
-def _make_files(folder: Path, offer: ModelOffer, endpoint: str, within_s: float) -> None:
+def _make_files(folder: Path, offer: ModelOffer, asking: Asking, within_s: float) -> None:
     """Those that are missing: as large as they will be, with their heads and what the fingerprint looks at."""
     wanted = [number for number, name in enumerate(offer.names) if not (folder / name).exists()]
-    if not wanted:
-        return
-    asking = Asking(endpoint, offer.fingerprint, dial_bulk)
     try:
         for number in wanted:
             path = folder / offer.names[number]

@@ -29,14 +29,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from expert_worker.weights.giving import Giving
-from expert_worker.weights.joining import dial_bulk, fetched_model, opened_cache
+from expert_worker.weights.joining import dialling, fetched_model, opened_cache, where_given
 from expert_worker.weights.offering import Offering
 from expert_worker.weights.rate import Rate
 from protocol.bulk import BULK_FRAME_BYTES, DEFAULT_MB_S, MAX_MB_S, QUEUE
 from protocol.errors import ExpertmeshError
+from protocol.keys import ListenKeys, dial_keys
 from protocol.messages import PieceBytes
 from protocol.model import Model
-from protocol.neighbours import bulk_endpoint
 from protocol.wire import Bound
 
 log = logging.getLogger(__name__)
@@ -76,6 +76,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--cache", type=Path, metavar="DIR", help="give what is in this cache of a worker, instead")
     add("--connect", metavar="ENDPOINT", help="where the coordinator listens; with --cache")
     add("--listen", required=True, metavar="ENDPOINT", help="where workers dial")
+    add("--keys", type=Path, metavar="PATH", help="folder of keys to listen with; with --cache, to dial with")
     add("--mb-s", type=_rate, default=DEFAULT_MB_S, metavar="N", help="megabytes a second at most, to all together")
     add("--parent", type=int, metavar="PID", help="die with this process")
     add("--log", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
@@ -86,8 +87,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _give_from_cache(options: argparse.Namespace) -> None:
-    with fetched_model(options.connect, options.cache, OFFER_WITHIN_S) as model, opened_cache(model) as cache:
-        offering = Offering(dial_bulk(bulk_endpoint(options.connect)), model.fingerprint, options.listen, cache)
+    keys = dial_keys(options.keys)
+    endpoint = where_given(options.connect, keys)
+    with fetched_model(options.connect, options.cache, OFFER_WITHIN_S, keys) as model, opened_cache(model) as cache:
+        offering = Offering(dialling(endpoint, keys)(endpoint), model.fingerprint, options.listen, cache)
         try:
             _give(Giving(model, cache), options, offering.tick)
         finally:
@@ -101,7 +104,8 @@ def _give(giving: Giving, options: argparse.Namespace, tick: Callable[[float], N
         signal.signal(number, lambda number, frame: signals.append(number))
     os.nice(NICE)
     rate = Rate(options.mb_s * 1e6, time.monotonic())
-    with Bound(options.listen, max_frame_bytes=BULK_FRAME_BYTES, queue=QUEUE) as bulk:
+    keys = None if options.keys is None or options.cache is not None else ListenKeys.load(options.keys)
+    with Bound(options.listen, keys=keys, max_frame_bytes=BULK_FRAME_BYTES, queue=QUEUE) as bulk:
         loaded()
         pieces = given = 0
         log.info("giving model %s at %s, %g MB/s at most", giving.offer.fingerprint, bulk.endpoint, options.mb_s)

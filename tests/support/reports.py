@@ -31,6 +31,7 @@ def worker_row(name: str, **changes: Any) -> dict[str, Any]:
         "tiers": tiers(),
         "placement": 2,
         "progress": [6, 6],
+        "sign": "idle",
         **changes,
     }
     return {"since_start": {"calls": row["calls"], "busy_s": row["busy_s"]}, **row}
@@ -61,6 +62,7 @@ def cluster_report(*workers: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "local_entries": 0,
         "device_entries": 0,
         "replans": 0,
+        "hedges": 0,
         "late_replies": 0,
         "dropped": 0,
         "workers": list(workers),
