@@ -125,12 +125,18 @@ def resolve(
     tunnels: Sequence[Host] = (),
 ) -> LaunchPlan:
     """The processes of `config`, run by the interpreter `python`; workers get disjoint `cores` if there are enough."""
+
+    def placed(part: WorkerGroup | PeerConfig, cores: int, kind: str, options: Sequence[str]) -> tuple[str, ...]:
+        if part.host is None:
+            return (python, "-P", "-m", MODULES[kind], *options)
+        return _elsewhere(config, part, cores, kind, options, tunnelled=part.host in tunnels)
+
     members = [(f"{group.name}-{index}", group) for group in config.workers for index in range(group.count)]
     shares = iter(share_cores([group.threads for _, group in members if group.host is None], cores))
     workers = [
         ProcessPlan(
             name=name,
-            command=_placed(config, group, group.threads, "worker", _worker_options(config, name, group), python),
+            command=placed(group, group.threads, "worker", _worker_options(config, name, group)),
             threads=group.threads,
             cores=next(shares) if group.host is None else (),
             host=group.host,
@@ -140,7 +146,7 @@ def resolve(
     peers = [
         ProcessPlan(
             name=peer.name,
-            command=_placed(config, peer, 0, "peer", _peer_options(config, peer), python),
+            command=placed(peer, 0, "peer", _peer_options(config, peer)),
             threads=1,
             cores=(),
             host=peer.host,
@@ -218,7 +224,7 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
 def _tunnel(config: ClusterConfig, host: Host) -> ProcessPlan:
     """What makes the coordinator's endpoints those of another machine's loopback interface, too."""
     command = next(part.command for part in config.remote if part.host == host)
-    listen = check_endpoint(config.coordinator.listen)
+    listen = check_endpoint(config.coordinator.listen, dial=True, keyed=True)
     endpoints = (listen, work_endpoint(listen), inputs_endpoint(listen), bulk_endpoint(listen))
     ssh = host.running(
         (*command, "hosted", "hold"),
@@ -228,14 +234,23 @@ def _tunnel(config: ClusterConfig, host: Host) -> ProcessPlan:
     return ProcessPlan(name=f"{TUNNEL}{str(host).removeprefix('ssh://')}", command=ssh, threads=0, cores=(), host=host)
 
 
-def _placed(
-    config: ClusterConfig, part: WorkerGroup | PeerConfig, cores: int, kind: str, options: Sequence[str], python: str
+def _elsewhere(
+    config: ClusterConfig,
+    part: WorkerGroup | PeerConfig,
+    cores: int,
+    kind: str,
+    options: Sequence[str],
+    *,
+    tunnelled: bool,
 ) -> tuple[str, ...]:
-    """What runs a process of that kind where it belongs; elsewhere it is given so many `cores` of its own there."""
-    if part.host is None:
-        return (python, "-P", "-m", MODULES[kind], *options)
-    options = with_endpoint(options, seen_from_elsewhere(config.coordinator.listen, config.launch.address))
-    words = (*part.command, "hosted", "run", "--cores", str(cores), kind, *options)
+    """What runs a process of that kind on its machine, where it is given so many `cores` of its own."""
+    assert part.host is not None
+    listen = config.coordinator.listen
+    if tunnelled:
+        listen = check_endpoint(listen, dial=True, keyed=True)
+    else:
+        listen = seen_from_elsewhere(listen, config.launch.address)
+    words = (*part.command, "hosted", "run", "--cores", str(cores), kind, *with_endpoint(options, listen))
     return part.host.running(words, settings=config.launch.ssh_config)
 
 
