@@ -123,8 +123,8 @@ COMMAND_LINES: Rows = {
     ),
     "status at once": ("status --within-s 0", "--within-s is 0, expected a whole number from 1 to 3600"),
     "plan for no worker": (
-        "plan {folder}/good.toml --simulate --workers 1,0",
-        "--workers is 1,0, expected numbers from 1 to 256 with commas between",
+        "plan {folder}/good.toml --simulate --workers 1,-1",
+        "--workers is 1,-1, expected numbers from 0 to 256 with commas between",
     ),
     "plan on a slow line": (
         "plan {folder}/good.toml --simulate --mbit 0",
