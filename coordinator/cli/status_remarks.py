@@ -46,6 +46,8 @@ def _of_state(worker: dict[str, Any]) -> Iterator[str]:
         case "assigning":
             done, total = worker["progress"]
             yield f"{name} makes its experts ready: {done} of {counted(total, 'layer')}"
+    if "left_out" in worker:
+        yield f"{name} is given no experts, for it would slow the cluster down: {worker['left_out']}"
     if worker["state"] != "gone" and age is not None and age >= SILENT_S:
         yield f"{name} has not been heard of for {age:.0f} s"
 
