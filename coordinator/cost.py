@@ -56,10 +56,9 @@ class Expected:
         """The largest part."""
         return max(self.limits.items(), key=lambda item: item[1])[0]
 
-    def last(self) -> F64:
-        """(holders,): seconds of a token for which each holder is the one that is waited for."""
-        waited: F64 = self.parts.sum(axis=1)
-        return waited
+    def last_of(self, serial: int) -> float:
+        """Seconds of a token for which all wait for this holder, be it one that is not among them."""
+        return float(self.parts[self.paces.serials == serial].sum())
 
 
 def expected(placement: Placement, stock: Stock, rows: I32, paces: Paces, *, dense_s: float = 0.0) -> Expected:

@@ -21,11 +21,6 @@ class Drift:
         self._placed: dict[int, float] = {}
         self._times = 0
 
-    @property
-    def known(self) -> bool:
-        """Whether anybody's pace was known when they were placed last."""
-        return bool(self._placed)
-
     def placed(self, paces: Mapping[int, Pace]) -> None:
         """A placement was made by these."""
         self._placed = {serial: pace.seconds(TYPICAL_ENTRIES) for serial, pace in paces.items()}

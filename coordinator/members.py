@@ -53,6 +53,8 @@ log = logging.getLogger(__name__)
 MAX_CLIENTS = 256
 MAX_MEMBERS = MAX_ALL_WORKERS
 MAX_GONE = 64
+OUTLOOK_S = 5.0
+"""How old a judgement of what a token takes may be: it takes some milliseconds to make one."""
 
 
 class Members:
@@ -87,6 +89,7 @@ class Members:
         self._planner = Planner(stock=stock, own=own, rank=rank, demand=demand, replicas=replicas)
         self._drift = Drift()
         self._here = Here()
+        self._outlook: tuple[Placement, float, Expected | None] | None = None
         self.active = place(0, stock, own, ())
         """The placement that plans are made from."""
         self.target: Placement | None = None
@@ -291,10 +294,17 @@ class Members:
         return self._retarget()
 
     def outlook(self) -> Expected | None:
-        """What a token is expected to take now; None if that cannot be known."""
+        """What a token is expected to take now, as of some seconds ago at most; None if that cannot be known."""
+        old = self._outlook
+        if old is None or old[0] is not self.active or (self._ticked_at or 0.0) - old[1] >= OUTLOOK_S:
+            self._outlook = self.active, self._ticked_at or 0.0, self._expected_now()
+            return self._outlook[2]
+        return old[2]
+
+    def _expected_now(self) -> Expected | None:
         holders = self._holders()
         there = {holder.serial for holder in holders}
-        if self._planner.demand is None or not there.issuperset(self.active.members) or not self._drift.known:
+        if self._planner.demand is None or not self._paces() or not there.issuperset(self.active.members):
             return None
         return self._planner.outlook(self.active, holders, self._here)
 

@@ -52,6 +52,8 @@ def _of_state(worker: dict[str, Any]) -> Iterator[str]:
             yield f"{name} leaves as soon as others hold its experts"
         case _ if why and worker["sign"] != "busy":
             yield f"{name} is {worker['sign']}: {why}"
+    if "left_out" in worker:
+        yield f"{name} is given no experts, for it would slow the cluster down: {worker['left_out']}"
 
 
 def _still_to_fetch(worker: dict[str, Any]) -> str:

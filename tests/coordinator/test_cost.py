@@ -45,7 +45,7 @@ def test_a_layer_waits_for_its_last_holder_and_what_that_was_doing_limits_it() -
     assert found.token_s == 3.0 + found.layer_s[1]
     assert found.limits == {"dense": 3.0, "sending": 0.25, "calls": 5.5, "kernels": 9.0}
     assert found.limit == "kernels"
-    assert found.last().tolist() == [0.0, 0.0, 12.25 / 2, 17.25 / 2]
+    assert [found.last_of(serial) for serial in (LOCAL, DEVICE, 0, 1, 99)] == [0.0, 0.0, 12.25 / 2, 17.25 / 2, 0.0]
 
 
 def test_of_those_who_can_each_entry_goes_to_whoever_is_done_first() -> None:

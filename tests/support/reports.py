@@ -32,6 +32,8 @@ def worker_row(name: str, **changes: Any) -> dict[str, Any]:
         "placement": 2,
         "progress": [6, 6],
         "sign": "idle",
+        "pace": {"entry_us": 100.0, "call_us": 250.0},
+        "last_us": 1000,
         **changes,
     }
     return {"since_start": {"calls": row["calls"], "busy_s": row["busy_s"]}, **row}
@@ -58,6 +60,7 @@ def cluster_report(*workers: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "drafts": {"steps": 0, "drafted": 0, "accepted": 0},
         "profile": None,
         "placement": 2,
+        "outlook": None,
         "device_experts": 0,
         "local_entries": 0,
         "device_entries": 0,
