@@ -234,7 +234,11 @@ class Members:
         """Nothing can be sent on a control or work connection: its peer is gone, or reads nothing."""
         self._clients.pop(peer, None)
         member = self._by_control.get(peer) or self._by_work.get(peer)
-        return [] if member is None else self._end(member, "its connection is closed or full")
+        if member is None:
+            return []
+        if member.released:  # its last word may lie in the socket, behind what turned out to be for nobody
+            return self._end(member, "was drained", left=True)
+        return self._end(member, "its connection is closed or full")
 
     def unfit(self, member: Member, reason: str) -> Instructions:
         """It cannot do what it is asked to: it gets nothing more until it says Hello anew."""

@@ -311,3 +311,17 @@ def test_the_last_holder_of_an_expert_may_not_leave_where_nobody_else_computes()
     make_ready(mesh)
     assert (mesh.active.owner == other.serial).all()
     assert released(mesh, member)
+
+
+def test_who_has_left_before_its_last_word_is_heard_has_left_in_order() -> None:
+    mesh, first, _ = two()
+    mesh.drain(CLIENT, "a")
+    make_ready(mesh)
+    assert released(mesh, first)
+    done = mesh.unroutable(first.control)
+    assert lost(done) == [("a", "was drained")]
+    assert [one.reason for one in told(done, Drained, CLIENT)] == [""]
+    assert mesh.state(first) is State.GONE
+    assert told(say(mesh, first, Stopped()), SayHello), (
+        "its last word is a stranger's by now, and nobody is there to hear"
+    )
