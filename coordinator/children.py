@@ -1,5 +1,8 @@
 """One child process of the launcher: started in a session of its own, its stderr kept, its exit noticed.
 
+A process on another machine is a child too: the ssh that runs it there. Its signals are lines on stdin, and when stdin
+ends, with the launcher or its connection, so does the process (hosted.py).
+
 Children ask the kernel themselves to be killed when their parent dies (`--parent`). The kernel means the parent's
 *thread*, so only a thread that lives as long as the program may start them.
 """
@@ -37,9 +40,11 @@ class Child:
         self.started_at = time.monotonic()
         self._on_line = on_line
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._elsewhere = plan.host is not None
         self._process = subprocess.Popen(
-            [*plan.command, "--parent", str(os.getpid())],
-            stdin=subprocess.DEVNULL,
+            plan.command if self._elsewhere else [*plan.command, "--parent", str(os.getpid())],
+            stdin=subprocess.PIPE if self._elsewhere else subprocess.DEVNULL,
+            bufsize=0,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,  # so that a terminal's Ctrl-C reaches the launcher alone
@@ -73,6 +78,11 @@ class Child:
         told = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         return (told or lines or [""])[-1]
 
+    def tail(self, count: int) -> list[str]:
+        """The last lines that it wrote."""
+        self.last_words()  # all of them have come, if it has exited
+        return list(self._lines)[-count:]
+
     def ended(self) -> str:
         """How it ended, for people: "exited with code 2: no such file"."""
         code = self.exit_code()
@@ -84,8 +94,13 @@ class Child:
         return how + (f": {words}" if words else "")
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, if it still runs."""
-        self._process.send_signal(number)
+        """Send it a signal, if it still runs. SIGKILL cuts one off that is elsewhere, so that it is ended there."""
+        if not self._elsewhere or number == signal.SIGKILL:
+            self._process.send_signal(number)
+            return
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # its end is about to be noticed
+            self._process.stdin.write(f"{number.name.removeprefix('SIG')}\n".encode())
 
     def _read_lines(self) -> None:
         stream = self._process.stderr

@@ -14,12 +14,15 @@ import numpy as np
 
 from coordinator.sampling import Sampling
 from protocol.errors import ConfigError, RequestError
+from protocol.keys import DialKeys
 from protocol.messages import (
     ALL_EXPERTS,
     AS_CONFIGURED,
     PROTOCOL,
     AskStatus,
     Cancel,
+    Drain,
+    Drained,
     Finished,
     Hello,
     Message,
@@ -44,6 +47,11 @@ MAX_PROMPT_TOKENS = SMALL_FRAME_BYTES // 4
 SILENCE_S = 120.0
 """Without news or that word for this long it gives up: far above the longest layer, in which nobody is answered."""
 
+FLUSH_S = 0.2
+"""Time for last messages to be sent."""
+FLUSH_KEYED_S = 2.0
+"""The same if we may have to prove who we are first, which a coordinator looks at between two layers."""
+
 Watch = Callable[[], None]
 """Called while waiting; raises if waiting has become pointless (a child has exited, say)."""
 
@@ -63,8 +71,18 @@ def watch_nothing() -> None:
 class Client:
     """A connection to the coordinator at `endpoint`, which need not be there yet."""
 
-    def __init__(self, endpoint: str, *, fingerprint: str = "", geometry: Mapping[str, int] | None = None) -> None:
-        """`fingerprint` and `geometry` are of the model that the caller reads; without them no claim is made."""
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        keys: DialKeys | None = None,
+        fingerprint: str = "",
+        geometry: Mapping[str, int] | None = None,
+    ) -> None:
+        """`fingerprint` and `geometry` are of the model that the caller reads; without them no claim is made.
+
+        Whatever waits for the coordinator raises ConfigError if that does not let us in with these `keys`, or without.
+        """
         self.endpoint = endpoint
         self._hello = Hello(
             protocol=PROTOCOL,
@@ -82,7 +100,8 @@ class Client:
             pages="",
             able=ALL_EXPERTS,
         )
-        self._socket = Dialled(endpoint)
+        self._socket = Dialled(endpoint, keys=keys)
+        self._flush_s = FLUSH_S if keys is None else FLUSH_KEYED_S
         self._asked = self._told = 0  # AskStatus that were sent, Status that came: in the same order
         self._kept: deque[Message] = deque()
 
@@ -94,7 +113,7 @@ class Client:
 
     def close(self) -> None:
         """Give what was sent a moment to leave, and close."""
-        self._socket.close(flush_s=0.2)
+        self._socket.close(flush_s=self._flush_s)
 
     def greet(self, within_s: float, watch: Watch = watch_nothing) -> None:
         """Say Hello and wait for Welcome. ConfigError with every mismatch if refused, or if nobody answers in time."""
@@ -206,6 +225,32 @@ class Client:
                 report = message.report
             message = self._receive(0)
         return report
+
+    def drain(self, name: str, within_s: float, watch: Watch = watch_nothing) -> None:
+        """Have a member leave once others hold its experts, and wait until it has.
+
+        ConfigError if there is none of that name, or if it was lost; SilentError if it is there still after `within_s`,
+        and leaves later.
+        """
+        self._send(Drain(name=name))
+        deadline = time.monotonic() + within_s
+        while (left := deadline - time.monotonic()) > 0:
+            match self._receive(min(left, TICK_S)):
+                case Drained(reason="") as drained if drained.name == name:
+                    return
+                case Drained(reason=reason) as drained if drained.name == name:
+                    raise ConfigError(f"{name}: {reason}")
+                case SayHello():
+                    raise ConfigError(
+                        f"the coordinator at {self.endpoint} was started again, and knows of no such wish"
+                    )
+                case None:
+                    watch()
+                case Status():
+                    pass
+                case other:
+                    self._kept.append(other)
+        raise SilentError(f"{name} has not left within {within_s:g} s; it does once others hold its experts")
 
     def cancel(self, request: str) -> None:
         """Want no more tokens of a request: Finished will be its last event."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
-from coordinator.deadlines import CallLimits, Line
+from coordinator.deadlines import Call, CallLimits, Line
+from coordinator.hello import MAX_NAME
 from coordinator.member import FromWorker, Instruction, Instructions, Lost, Member, Tell
 from coordinator.members import Members
 from coordinator.pace import Pace
@@ -28,6 +29,7 @@ from protocol.messages import (
     Beat,
     BeatSeen,
     Cancel,
+    Drain,
     Hello,
     Message,
     OpenWork,
@@ -72,8 +74,6 @@ class Seat:
     """Failed or wrong answers since the last good one."""
     meter: PaceMeter = field(default_factory=PaceMeter)
     """How fast its calls for one row are."""
-    timed: dict[int, tuple[float, int]] = field(default_factory=dict)
-    """Of such calls under way, by step: when they were sent, and their entries."""
     called_at: float = 0.0
     """When it was given its last call."""
 
@@ -115,7 +115,8 @@ class Cluster:
         self._control = control
         self._work = work
         self._wait = wait
-        self._limits = limits
+        self.limits = limits
+        """Of every call."""
         self._clock = clock
         self._seats: dict[int, Seat] = {}
         self._latest = (-1, -1)  # (step, layer) of the newest call, the greatest
@@ -156,13 +157,15 @@ class Cluster:
         now = self._waited_at = self._clock()
         if now >= self._tick_at:
             self._tick_at = now + TICK_S
+            for seat in self._seats.values():
+                seat.line.pass_time(now)
             self._follow(self.members.tick(now))
         if now >= self._review_at:
             self._review_at = now + REVIEW_S
             self._follow(self.members.review(self._paces(), self.meter.here()))
         return self._work in ready
 
-    def answers(self) -> Iterator[tuple[Seat, Sums | WorkFailed]]:
+    def answers(self) -> Iterator[tuple[Seat, Call, Sums | WorkFailed]]:
         """What has come on work in answer to calls that are still awaited; all else is dealt with. Never waits."""
         for _ in range(BURST):
             heard = self._work.receive(0)
@@ -187,6 +190,8 @@ class Cluster:
                 self._follow(self.members.hello(peer, message))
             case Stop() | Submit() | Cancel() if not self.members.is_client(peer):
                 self.tell(peer, SayHello())
+            case Drain() if self.members.is_client(peer):
+                self._follow(self.members.drain(peer, message.name[:MAX_NAME]))
             case Stop():
                 log.info("a client asks for the end")
                 self.closing = True
@@ -205,8 +210,8 @@ class Cluster:
         if seat is not None and seat.line.beat(beat.step, beat.layer, self._clock()):
             log.warning("an answer of worker %s was lost on the way", seat.member.name)
 
-    def _judge(self, peer: bytes, message: Message) -> tuple[Seat, Sums | WorkFailed] | None:
-        """The answer and whose it is, if this is one that is awaited."""
+    def _judge(self, peer: bytes, message: Message) -> tuple[Seat, Call, Sums | WorkFailed] | None:
+        """Whose answer to which call this is, if it is one that is awaited."""
         if isinstance(message, OpenWork):
             self._follow(self.members.open_work(peer, message))
             return None
@@ -220,15 +225,16 @@ class Cluster:
             self.members.heard_work(member)
         seat = None if member is None else self._seats.get(member.serial)
         ours = message.session == self.members.terms.session
-        if seat is None or not ours or not seat.line.answers(message.step, message.layer, message.attempt):
+        call = None if seat is None or not ours else seat.line.find(message.step, message.layer, message.attempt)
+        if seat is None or call is None:
             self._count_stray(peer, message, ours)
             return None
-        if seat.line.suspect:
-            self.close_call(seat, message)
+        if seat.line.suspect or not call.wanted:
+            self.close_call(seat, call, message)
             self.counters.late_replies += 1
             log.info("worker %s answered step %d, layer %d late", seat.member.name, message.step, message.layer)
             return None
-        return seat, message
+        return seat, call, message
 
     def _count_stray(self, peer: bytes, message: Sums | WorkFailed, ours: bool) -> None:
         if ours and (message.step, message.layer) <= self._latest:
@@ -252,7 +258,7 @@ class Cluster:
     # --- calls ------------------------------------------------------------------------------------------------
 
     def placement(self) -> Placement:
-        """Who is to compute each expert now: the placement in force, without those whose late answer is to come."""
+        """Who is to compute each expert now: the placement in force, without those that can be given no call."""
         active = self.members.active
         for serial, seat in self._seats.items():
             if not seat.line.free:
@@ -266,34 +272,35 @@ class Cluster:
             return None
         seat = self._seats.get(serial)
         if seat is None:
-            seat = self._seats[serial] = Seat(member=member, line=Line(self._limits))
+            seat = self._seats[serial] = Seat(member=member, line=Line(self.limits))
         return seat
 
-    def call(self, seat: Seat, part: Part, message: RunExperts) -> bool:
-        """Send a call to a free seat, to be answered as fast as its worker does; False if that turns out to be gone."""
+    def call(self, seat: Seat, part: Part, message: RunExperts) -> Call | None:
+        """Send a call to a free seat, to be answered as fast as its worker does; None if that turns out to be gone."""
         work = seat.member.work
         assert work is not None  # placements name only members whose work connection is open
         if not self._work.send(work, message):
             self._follow(self.members.unroutable(work))
-            return False
-        now = seat.called_at = self._clock()
-        seat.line.begin(message.step, message.layer, part, now)
-        if len(message.row) == 1:
-            seat.timed[message.step] = now, len(part)
+            return None
         self._latest = max(self._latest, (message.step, message.layer))
-        return True
+        seat.called_at = self._clock()
+        return seat.line.begin(message.step, message.layer, part, seat.called_at)
 
-    def close_call(self, seat: Seat, message: Sums | WorkFailed) -> None:
+    def close_call(self, seat: Seat, call: Call, message: Sums | WorkFailed) -> None:
         """Its answer has come, whatever it is worth."""
         busy_s, now = message.busy_us * 1e-6 if isinstance(message, Sums) else None, self._clock()
-        sent_at, entries = seat.timed.pop(message.step, (now, 0))
-        if entries and busy_s is not None and not seat.line.suspect:
-            seat.meter.observe(entries, now - sent_at, busy_s)
-        seat.line.answered(message.step, now, busy_s)
+        of_one_row = isinstance(message, Sums) and len(message.single_row) + len(message.sum_row) == 1
+        if of_one_row and busy_s is not None and not seat.line.suspect:
+            seat.meter.observe(len(call.part), now - call.since, busy_s)
+        seat.line.answered(call, now, busy_s)
 
-    def time_left(self, seat: Seat, step: int) -> float:
-        """Seconds until the deadline of a step's call on a seat; 0 if it is past, given up, or there is none."""
-        return seat.line.time_left(step, self._clock())
+    def time_left(self, seat: Seat, call: Call) -> float:
+        """Seconds until the deadline of a seat's call; 0 if it is past, given up, or answered."""
+        return seat.line.time_left(call, self._clock())
+
+    def hedge_left(self, seat: Seat, call: Call) -> float:
+        """Seconds until a seat's call is to be hedged, or late if it was already; 0 if it is time."""
+        return seat.line.hedge_left(call, self._clock())
 
     def credit(self, seat: Seat, entries: int, reply: Sums) -> None:
         """Count a good answer."""
@@ -311,6 +318,10 @@ class Cluster:
         say("worker %s was no help: %s", seat.member.name, reason)
         if seat.strikes == STRIKES:
             self._follow(self.members.unfit(seat.member, f"failed {STRIKES} times in a row, last: {reason}"))
+
+    def overdue(self) -> list[Seat]:
+        """Seats with a call that was hedged or given up, whose answer is still to come."""
+        return [seat for seat in self._seats.values() if seat.line.keeps_waiting]
 
     def probe(self, seats: Iterable[Seat]) -> None:
         """Now and then: notice workers whose connection is closed, which is how a killed one shows at once."""

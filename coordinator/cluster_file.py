@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from coordinator.config import (
     LOOKAHEAD,
     MAX_ALL_WORKERS,
     MAX_DEVICE,
+    MAX_ORPHAN_S,
     MAX_PEERS,
     MAX_THREADS,
     MAX_WORKERS,
     PREDICTORS,
     ClusterConfig,
     CoordinatorConfig,
+    LaunchConfig,
     LookaheadConfig,
     PeerConfig,
     WorkerGroup,
@@ -26,8 +29,24 @@ from coordinator.config import (
 )
 from coordinator.drafts import MAX_DRAFTS
 from coordinator.halves import When
-from coordinator.toml_reader import Read, Reader, later, made_beside, model_beside, one_of, only, shown, text, whole
-from protocol.endpoints import check_endpoint
+from coordinator.hosts import LOCAL, Host
+from coordinator.toml_reader import (
+    KeysOf,
+    Read,
+    Reader,
+    file_beside,
+    folder_beside,
+    keys_beside,
+    later,
+    made_beside,
+    model_beside,
+    one_of,
+    only,
+    shown,
+    text,
+    whole,
+)
+from protocol.endpoints import check_endpoint, is_local
 from protocol.expert_sources import BUDGETED_SOURCES, SOURCES
 from protocol.gib import MAX_GIB
 
@@ -36,14 +55,21 @@ def read_config(path: Path) -> ClusterConfig:
     """The cluster that the TOML file at `path` states; ConfigError with one line for each thing that is wrong."""
     reader = Reader(path)
     model_file = model_beside(path.parent)
-    sections = {"model": True, "coordinator": False, "workers": False, "peers": False, "lookahead": False}
+    optional = ("coordinator", "workers", "peers", "lookahead", "launch", "keys")
+    sections = {"model": True} | dict.fromkeys(optional, False)
     reader.sections(sections, refused=LATER_SECTIONS)
     model = reader.table("model", {"path": model_file}, required=("path",))
     coordinator = reader.table("coordinator", {**COORDINATOR_KEYS, "profile": made_beside(path.parent)})
     _report_memory_of_no_device(coordinator, reader)
-    groups = reader.tables("workers", {**WORKER_KEYS, "model_path": model_file}, required=("name",))
-    peers = reader.tables("peers", {**PEER_KEYS, "model_path": model_file}, required=("name",))
+    keys_file = keys_beside(path.parent)
+    groups = reader.tables("workers", _placed(WORKER_KEYS, model_file, keys_file), required=("name",))
+    peers = reader.tables("peers", _placed(PEER_KEYS, model_file, keys_file), required=("name",))
     lookahead = reader.table("lookahead", LOOKAHEAD_KEYS)
+    launch = reader.table("launch", {"logs": folder_beside(path.parent), "ssh_config": file_beside(path.parent)})
+    keys = reader.table("keys", {"path": keys_beside(path.parent, to_listen=True)}, required=("path",))
+    for section, parts in (("workers", groups), ("peers", peers)):
+        _report_unreachable(section, parts, coordinator, reader)
+    _report_unkept_address(coordinator, reader)
     _report_shared_names(groups, reader)
     _report_memory_of_no_use(groups, reader)
     _report_taken_names(peers, groups, reader)
@@ -55,7 +81,40 @@ def read_config(path: Path) -> ClusterConfig:
         workers=tuple(WorkerGroup(**_used(group)) for group in groups),
         peers=tuple(PeerConfig(**_used(peer)) for peer in peers),
         lookahead=LookaheadConfig(**lookahead),
+        launch=LaunchConfig(**launch),
+        keys=keys.get("path"),
     )
+
+
+def _placed(keys: dict[str, Read], model_file: Read, keys_file: Read) -> KeysOf:
+    """The keys of a table that may have a `host`: a path elsewhere cannot be looked at from here."""
+    here = {"model_path": model_file, "command": _no_command, "keys_path": keys_file}
+    there = {"model_path": _path_there, "command": _command, "keys_path": _path_there}
+    return lambda found: {**keys, **(here if found.get("host", LOCAL) == LOCAL else there)}
+
+
+def _report_unreachable(section: str, parts: list[dict[str, Any]], coordinator: dict[str, Any], reader: Reader) -> None:
+    listen = coordinator.get("listen", DEFAULT_LISTEN)
+    for index, part in enumerate(parts):
+        if part.get("host") is not None and not listen.startswith("tcp://"):
+            reason = (
+                f"no other machine can dial {listen}, where the coordinator listens: a tcp endpoint is expected there"
+            )
+            reader.problem(section, index, "host", reason)
+        if part.get("host") is not None and "keys" in reader.document and part.get("keys_path") is None:
+            reader.problem(
+                section, index, "host", "the cluster has keys, and a path of its key there is expected: keys_path"
+            )
+
+
+def _report_unkept_address(coordinator: dict[str, Any], reader: Reader) -> None:
+    listen = coordinator.get("listen", DEFAULT_LISTEN)
+    if "keys" not in reader.document and not is_local(listen):
+        reason = (
+            f"{listen} can be reached from elsewhere, and nothing on the wire is encrypted without keys: make some by "
+            '`expertmesh keys new keys`, and add a section [keys] with path = "keys"'
+        )
+        reader.problem("coordinator", 0, "listen", reason)
 
 
 def _report_memory_of_no_device(coordinator: dict[str, Any], reader: Reader) -> None:
@@ -112,9 +171,40 @@ def _used(values: dict[str, Any]) -> dict[str, Any]:
 def _local_endpoint(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"an endpoint is expected, such as {DEFAULT_LISTEN}, found {shown(value)}")
-    check_endpoint(value, dial=True)  # workers must be able to dial it, so a port must be named
+    check_endpoint(value, keyed=True)  # whether there are keys is told by _report_unkept_address
+    check_endpoint(value, dial=True, keyed=True)  # workers must be able to dial it, so a port must be named
     work_endpoint(value)
     return value
+
+
+def _host(value: Any) -> Host | None:
+    if value == LOCAL:
+        return None
+    try:
+        return Host.of(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise ValueError(f"{error}, found {shown(value)}") from None
+
+
+def _command(value: Any) -> tuple[str, ...]:
+    try:
+        words = shlex.split(value) if isinstance(value, str) and "\0" not in value else []
+    except ValueError:  # a quotation mark is missing
+        words = []
+    if not words:
+        expected = "what `expertmesh` is there, as a shell would have it,"
+        raise ValueError(f"{expected} is expected, found {shown(value)}")
+    return tuple(words)
+
+
+def _no_command(value: Any) -> Any:
+    raise ValueError(f"of use only with a host such as {shown('ssh://me@garage')}")
+
+
+def _path_there(value: Any) -> Path:
+    if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
+        raise ValueError(f"the whole path of a model on that machine is expected, found {shown(value)}")
+    return Path(value)
 
 
 def _device(value: Any) -> str:
@@ -129,6 +219,12 @@ def _when(value: Any) -> When:
     if value != "auto":
         raise ValueError(f'"auto", true or false is expected, found {shown(value)}')
     return "auto"
+
+
+def _yes_or_no(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError(f"true or false is expected, found {shown(value)}")
+    return value
 
 
 def _gib(value: Any) -> float | None:
@@ -148,7 +244,8 @@ COORDINATOR_KEYS: dict[str, Read] = {
     "halves": _when,
     "device": _device,
     "vram_gib": _gib,
-    "local_experts": only(True),
+    "local_experts": _yes_or_no,
+    "orphan_s": whole(1, MAX_ORPHAN_S),
     "work_listen": later,
     "bulk_listen": later,
     "layer_input_listen": later,
@@ -158,11 +255,10 @@ WORKER_KEYS: dict[str, Read] = {
     "name": text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", "a name of letters, digits, dots, dashes and underscores"),
     "count": whole(0, MAX_WORKERS),
     "threads": whole(1, MAX_THREADS),
-    "host": only("local"),
+    "host": _host,
     "source": one_of(*SOURCES),
     "ram_gib": _gib,
     "headroom_gib": _gib,
-    "command": later,
 }
 
 PEER_KEYS: dict[str, Read] = {
@@ -170,11 +266,10 @@ PEER_KEYS: dict[str, Read] = {
     "device": whole(0, MAX_DEVICE),
     "mode": only("static"),
     "vram_gib": _gib,
-    "host": only("local"),
-    "command": later,
+    "host": _host,
 }
 
-ONE_VALUE_KEYS = frozenset({"local_experts", "host", "mode"})
+ONE_VALUE_KEYS = frozenset({"mode"})
 
 LOOKAHEAD_KEYS: dict[str, Read] = {
     "enabled": _when,

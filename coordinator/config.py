@@ -8,12 +8,14 @@ from pathlib import Path
 
 from coordinator.cores import usable_cores
 from coordinator.halves import When
+from coordinator.hosts import DEFAULT_COMMAND, Host
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
 
 DEFAULT_LISTEN = "tcp://127.0.0.1:7600"
 MAX_LISTEN_PORT = 65533
 MAX_THREADS = 512
+MAX_ORPHAN_S = 10**6
 MAX_WORKERS = 64
 """Of one group, or one answer."""
 MAX_ALL_WORKERS = 256
@@ -44,7 +46,7 @@ def inputs_endpoint(control: str) -> str:
 
 
 def _beside(control: str, ports: int, name: str) -> str:
-    control = check_endpoint(control)
+    control = check_endpoint(control, keyed=True)  # whether it may is for whoever listens
     if control.startswith("ipc://"):
         return check_endpoint(f"{control}-{name}")
     host, _, port = control.rpartition(":")
@@ -87,6 +89,11 @@ class CoordinatorConfig:
     """Where the dense half is computed: "cpu", or "cuda:N"."""
     vram_gib: float | None = None
     """GiB of experts in that device's memory, if it has its own; None is as much as fits."""
+    local_experts: bool = True
+    """Whether it computes experts that nobody holds, or has in time; else requests that need them fail."""
+    orphan_s: int | None = None
+    """Seconds for which everybody else waits for a coordinator that is gone; None leaves it to them, or is 300 if it
+    has a GPU to open."""
     profile: Path | None = None
     """Where it counts which experts are used; None if it does not."""
 
@@ -103,12 +110,18 @@ class WorkerGroup:
     """Threads of the kernels of each."""
     model_path: Path | None = None
     """The model that they map, if it is not at the coordinator's path."""
+    keys_path: Path | None = None
+    """The key file that they dial with, if it is not of the cluster's folder of keys."""
     source: str = "auto"
     """Where their experts' bytes come from, one of `protocol.expert_sources.SOURCES`."""
     ram_gib: float | None = None
     """GiB for copies or slots of each; None is what fits."""
     headroom_gib: float | None = None
     """GiB of memory left to everything else; None leaves it to them."""
+    host: Host | None = None
+    """Where they run; None is this machine."""
+    command: tuple[str, ...] = DEFAULT_COMMAND
+    """What `expertmesh` is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +135,12 @@ class PeerConfig:
     """GiB of experts in its memory; None is what is free, less a reserve."""
     model_path: Path | None = None
     """The model that it reads, if it is not at the coordinator's path."""
+    host: Host | None = None
+    """Where it runs; None is this machine."""
+    command: tuple[str, ...] = DEFAULT_COMMAND
+    """What `expertmesh` is there."""
+    keys_path: Path | None = None
+    """The key file that it dials with, if it is not of the cluster's folder of keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +154,16 @@ class LookaheadConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchConfig:
+    """How processes are started and what is kept of them."""
+
+    logs: Path | None = None
+    """The folder of their logs; None is one of the account's own (`process_logs.default_folder`)."""
+    ssh_config: Path | None = None
+    """Settings of ssh for the other machines; None: the account's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
     """All processes of one cluster, and the model they run."""
 
@@ -143,8 +172,17 @@ class ClusterConfig:
     workers: tuple[WorkerGroup, ...] = ()
     peers: tuple[PeerConfig, ...] = ()
     lookahead: LookaheadConfig = field(default_factory=LookaheadConfig)
+    launch: LaunchConfig = field(default_factory=LaunchConfig)
+    keys: Path | None = None
+    """The folder of keys; None if nothing on the wire is encrypted."""
 
     @property
     def worker_threads(self) -> int:
-        """Threads of all workers together."""
-        return sum(group.count * group.threads for group in self.workers)
+        """Threads of all workers of this machine together."""
+        return sum(group.count * group.threads for group in self.workers if group.host is None)
+
+    @property
+    def remote(self) -> tuple[WorkerGroup | PeerConfig, ...]:
+        """Those of its parts that run on other machines."""
+        groups = tuple(group for group in self.workers if group.host is not None and group.count)
+        return groups + tuple(peer for peer in self.peers if peer.host is not None)

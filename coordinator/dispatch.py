@@ -2,32 +2,34 @@
 
 Members, the coordinator's device and its processor work at the same time. Layers of two steps may be under way, those
 of a window's halves: then members compute one while the dense half of the other is computed here. Every (row, expert)
-entry is added to the sums exactly once. A part whose worker is late, lost or answers badly is taken from it and
-computed by another one that has its experts, or by the local bank, as a new attempt; because sums are exact integers
-and experts are pure functions, that cannot change a bit.
+entry is added to the sums exactly once. A part whose worker is late, lost or answers badly is taken from it: others
+that hold its experts are asked, as a new attempt, or else the local bank computes it. If a worker is not late but takes
+longer than it usually does, the same is done while its answer is awaited still, and the first one counts (a hedge).
+Because sums are exact integers and experts are pure functions, none of this can change a bit. Without a local bank
+what nobody can be asked for waits for a holder, and fails if there is none (`unheld.py`).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 import native
-from coordinator.cluster import Cluster, Seat
+from coordinator.cluster import TICK_S, Cluster, Seat
+from coordinator.deadlines import Call
 from coordinator.dense_half import Rows, host_rows
 from coordinator.device_share import DeviceShare
 from coordinator.halves import Halves
 from coordinator.layer_inputs import LayerInputs
 from coordinator.layer_times import LayerTime, LayerTimes
-from coordinator.placement import Placement
-from coordinator.plan import DEVICE, LOCAL, Coverage, Part, plan_again, plan_layer
+from coordinator.plan import DEVICE, LOCAL, Coverage, Part, plan_layer
 from coordinator.replies import add_reply
 from coordinator.sums import LayerSums
+from coordinator.under_way import Blame, LayerUnderWay
+from coordinator.unheld import check_held, never_answered
 from expert_worker.bank import ExpertBank
 from peer_gpu.slots import ExpertSlots
 from protocol.errors import ExpertError, ProtocolError, RequestError
@@ -43,56 +45,13 @@ _NO_CODES = np.empty((0, 0), np.int8)
 _NO_FLOATS = np.empty((0, 0), np.float32)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Left:
-    """A part that is left to the local bank."""
-
-    part: Part
-    failed: Seat | None = None
-    """Who could not compute it, and is to blame if it can be computed here."""
-    reason: str = ""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Layer:
-    """One layer of one step under way."""
-
-    step: int
-    layer: int
-    rows: Rows
-    sums: LayerSums
-    coverage: Coverage
-    placement: Placement
-    """That the plan was made from."""
-    awaited: dict[Seat, Part] = field(default_factory=dict)
-    """What has been asked of whom, and not answered."""
-    local: deque[_Left] = field(default_factory=deque)
-    """What is left to the local bank, and not computed yet."""
-    plan_s: float = 0.0
-    """Taking in what came meanwhile, and planning."""
-    send_s: float = 0.0
-    """Asking, and launching what the device computes."""
-    begun_at: float = 0.0
-    """When all that was done."""
-    local_s: float = 0.0
-    """In the local bank."""
-    wait_s: float = 0.0
-    """Waiting for answers."""
-    on_device: int = 0
-    """Entries that the device was given, and not waited for."""
-    device_s: float = 0.0
-    """Waiting for the device after that."""
-    busy_s: float = 0.0
-    """Of the busiest worker in its kernels."""
-
-
 class MeshExperts:
     """An `ExpertRunner` over the members of a cluster and the coordinator's own slots and bank."""
 
     def __init__(
         self,
         cluster: Cluster,
-        bank: ExpertBank,
+        bank: ExpertBank | None,
         layout: ExpertLayout,
         slots: ExpertSlots | None = None,
         halves: Halves | None = None,
@@ -101,6 +60,7 @@ class MeshExperts:
     ) -> None:
         """`slots` hold what the members' placements leave to DEVICE; None if that is nothing. `halves`: Halves().
 
+        `bank` computes what nobody else does; None: then that fails, and says whose experts are missing.
         `inputs` tells those who look ahead; None tells nobody.
         """
         self.times = LayerTimes()
@@ -110,7 +70,7 @@ class MeshExperts:
         self._cluster = cluster
         self._halves = halves or Halves()
         self._inputs = inputs
-        self._layers: dict[int, _Layer] = {}  # by step
+        self._layers: dict[int, LayerUnderWay] = {}  # by step
         self._bank = bank
         self._quantised = {number: layer.quantised_input for number, layer in layout.with_experts()}
         self._no_singles = np.empty((0, layout.width), np.float32)
@@ -126,7 +86,8 @@ class MeshExperts:
     def begin_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
         """Have others begin with the entries of ids and weights (rows, k); `sums` arrives zeroed.
 
-        RequestError, before anybody is asked, for bad ids or weights.
+        Before anybody is asked: RequestError for bad ids or weights, and without a local bank ExpertError for experts
+        that nobody holds.
         """
         began = self._clock()
         if self._cluster.heard(ATTEND_S):
@@ -135,8 +96,12 @@ class MeshExperts:
             raise RequestError("the coordinator is stopping")
         placement, now = self._cluster.members.active, self._cluster.placement()
         parts = plan_layer(layer, ids, weights, now.owner[layer], now.second(layer), now.runners)
+        if self._bank is None:
+            check_held(layer, parts, self._cluster.members)
         planned = self._clock()
-        work = _Layer(step=step, layer=layer, rows=rows, sums=sums, coverage=Coverage(ids.size), placement=placement)
+        work = LayerUnderWay(
+            step=step, layer=layer, rows=rows, sums=sums, coverage=Coverage(ids.size), placement=placement
+        )
         self._layers[step] = work
         on_host = [part for part in parts if part.holder != DEVICE]
         self._ask(work, on_host)
@@ -152,7 +117,7 @@ class MeshExperts:
     def finish_layer(self, step: int) -> None:
         """Compute what is left to this process, and wait for the others: every entry is in the sums then.
 
-        ExpertError if the local bank cannot compute what nobody else did. The sums are then of no use.
+        ExpertError if the local bank cannot compute what nobody else did, or there is none: the sums are no use then.
         """
         work = self._layers[step]
         resumed = self._clock()
@@ -183,38 +148,44 @@ class MeshExperts:
     def abandon(self) -> None:
         """Give up what was begun and not finished: what still comes is late."""
         for work in self._layers.values():
-            for seat in work.awaited:
-                seat.line.give_up(work.step)
+            for call, seat in work.awaited.items():
+                seat.line.give_up(call)
         self._layers.clear()
         if self._share is not None:
             self._share.abandon()
 
     # --- asking -----------------------------------------------------------------------------------------------
 
-    def _ask(self, work: _Layer, parts: list[Part]) -> None:
+    def _ask(self, work: LayerUnderWay, parts: list[Part]) -> None:
         """Send one call per member; the other parts are left to the local bank."""
         if not parts:
             return
         activations = self._activations(work)  # fetched before the device has more to do
-        refused = []
         for part in parts:
             if part.holder == LOCAL:
-                work.local.append(_Left(part=part))
+                self._leave(work, part)
             elif not self._send(work, part, *activations):
-                refused.append(part)
-        for part in refused:  # only now, for nobody can be asked twice
-            self._plan_again(work, part)
+                self._plan_again(work, part)
 
-    def _activations(self, work: _Layer) -> tuple[I8, F32, F32]:
+    def _leave(self, work: LayerUnderWay, part: Part) -> None:
+        """Nobody can be asked for it: it is the local bank's, or waits for somebody."""
+        if self._bank is not None:
+            work.local.append(part)
+            return
+        if not work.stranded:
+            work.stranded_at = self._clock()
+        work.stranded.append(part)
+
+    def _activations(self, work: LayerUnderWay) -> tuple[I8, F32, F32]:
         """Codes and scales, or values, of all rows: whichever form travels in this layer."""
         rows = self._host_rows(work)
         if self._quantised[work.layer]:
             return *rows.quantise(), _NO_FLOATS
         return _NO_CODES, _NO_FLOATS, rows.values()
 
-    def _send(self, work: _Layer, part: Part, codes: I8, scales: F32, values: F32) -> bool:
+    def _send(self, work: LayerUnderWay, part: Part, codes: I8, scales: F32, values: F32) -> bool:
         seat = self._cluster.seat(part.holder)
-        if seat is None or self._gave_up(work, part):
+        if seat is None or not seat.line.free or self._gave_up(work, part):
             return False
         rows, index = part.distinct_rows(work.rows.count)
         if len(rows) < work.rows.count:  # only what this worker needs
@@ -235,56 +206,73 @@ class MeshExperts:
             entry_row=index,
             entry_weight=part.weight,
         )
-        if not self._cluster.call(seat, part, call):
+        sent = self._cluster.call(seat, part, call)
+        if sent is None:
             return False
-        work.awaited[seat] = part
+        work.awaited[sent] = seat
         return True
 
-    def _gave_up(self, work: _Layer, part: Part) -> bool:
+    def _gave_up(self, work: LayerUnderWay, part: Part) -> bool:
         """Whether its holder has to give up some of it: it gets another set, for another turned out to be gone."""
         active = self._cluster.members.active
         return active is not work.placement and not active.holds(part.holder, work.layer, part.expert)
 
-    def _plan_again(self, work: _Layer, part: Part, failed: Seat | None = None, reason: str = "") -> None:
-        """Take a part from its holder: others who have its experts get it, or else the local bank.
-
-        So does the local bank what was taken from somebody before, and what a holder could not compute: if it can be
-        computed here, that one was to blame.
-        """
+    def _plan_again(self, work: LayerUnderWay, part: Part, blame: Blame | None = None) -> None:
+        """Take a part from its holder: it is the holder's no more, whatever becomes of it."""
         self._cluster.counters.replans += 1
-        if failed is not None or part.attempt:
-            work.local.append(_Left(part=part.again(), failed=failed, reason=reason))
-            return
-        others = self._others(work, part.holder)
-        activations = self._activations(work)
-        for again in plan_again(part, others.owner[work.layer], others.second(work.layer), others.runners):
-            if again.holder == LOCAL or not self._send(work, again, *activations):
-                work.local.append(_Left(part=replace(again, holder=LOCAL)))
+        self._ask(work, self._elsewhere(work, part, blame))
 
-    def _others(self, work: _Layer, holder: int) -> Placement:
-        """Who has each expert, of those who are free and have answered what they were asked of this layer."""
-        others = self._cluster.placement().without(holder)
-        for seat in work.awaited:
-            others = others.without(seat.member.serial)
-        return others
+    def _elsewhere(self, work: LayerUnderWay, part: Part, blame: Blame | None = None) -> list[Part]:
+        """The part for who else can compute it now, but nobody who failed in this layer."""
+        now = self._cluster.placement().without(part.holder)
+        for failed in work.failed() | (set() if blame is None else {blame.seat.member.serial}):
+            now = now.without(failed)
+        return work.again(part, now, blame)
+
+    def _hedge(self, work: LayerUnderWay, call: Call, seat: Seat) -> None:
+        """Others compute it, too, if anybody can: first those who hold its experts, or else this process."""
+        call.hedged = True  # so this worker is not among those that can be given a call
+        parts = self._elsewhere(work, call.part)
+        if self._bank is None and any(part.holder == LOCAL for part in parts):
+            call.hedged, call.hedge_s = False, call.limit_s  # nobody can: it is waited for to the end
+            return
+        log.info("worker %s takes long for layer %d: others are asked, too", seat.member.name, work.layer)
+        self._cluster.counters.hedges += 1
+        work.hedged = True
+        self._ask(work, parts)
+
+    def _ask_again(self, work: LayerUnderWay) -> None:
+        """Without a local bank: ask for what is stranded, as far as there is somebody to be asked by now.
+
+        ExpertError if there will be nobody, or nobody has been for too long.
+        """
+        stranded, work.stranded = work.stranded, []
+        check_held(work.layer, stranded, self._cluster.members, work.blamed.values())
+        if self._clock() - work.stranded_at > self._cluster.limits.ceiling_s:
+            raise never_answered(work.layer, stranded, self._cluster.members)
+        since = work.stranded_at
+        for part in stranded:
+            if work.coverage.lacks(part):
+                self._ask(work, self._elsewhere(work, part))
+        work.stranded_at = since
 
     # --- computing here ---------------------------------------------------------------------------------------
 
-    def _launch(self, work: _Layer, part: Part) -> None:
+    def _launch(self, work: LayerUnderWay, part: Part) -> None:
         """The device begins with its part, and adds it to sums of its own."""
         assert self._share is not None  # without slots nothing is placed there
         self._settle_others(work)
-        _cover(work, part)
+        work.cover(part)
         self._share.launch(work.layer, work.rows, part, work.sums)
         work.on_device = len(part)
 
-    def _settle_others(self, work: _Layer) -> None:
+    def _settle_others(self, work: LayerUnderWay) -> None:
         """The device has done the part of the other step: what is launched now comes behind that."""
         for other in self._layers.values():
             if other is not work:
                 self._settle(other)
 
-    def _settle(self, work: _Layer) -> None:
+    def _settle(self, work: LayerUnderWay) -> None:
         """Wait until the device has done its part, if it has one."""
         if self._share is None or not work.on_device:
             return
@@ -294,10 +282,12 @@ class MeshExperts:
         self._cluster.counters.device_entries += work.on_device
         work.on_device = 0
 
-    def _compute(self, work: _Layer, left: _Left) -> None:
-        """The local bank adds a part straight to the host's sums."""
-        part = left.part
-        _cover(work, part)
+    def _compute(self, work: LayerUnderWay, part: Part) -> None:
+        """The local bank adds a part straight to the host's sums, unless somebody else was sooner."""
+        if work.hedged and not work.coverage.lacks(part):
+            return
+        assert self._bank is not None
+        work.cover(part)
         began = self._clock()
         rows, slots, sums = self._host_rows(work), -1 - part.row, work.sums.to_host()
         self._bank.run(work.layer, rows, part.expert, part.row, part.weight, slots, self._no_singles, sums)
@@ -306,78 +296,81 @@ class MeshExperts:
         if work.rows.count == 1:
             self._cluster.meter.local.add(took / len(part))
         self._cluster.counters.local_entries += len(part)
-        if left.failed is not None:
-            self._cluster.strike(left.failed, left.reason)
+        self._strike_blamed(work, part)
 
-    def _host_rows(self, work: _Layer) -> native.Rows:
+    def _strike_blamed(self, work: LayerUnderWay, part: Part) -> None:
+        """It could be computed: who failed at it before is to blame."""
+        blame = work.blamed.get(part.attempt)
+        if blame is not None:
+            self._cluster.strike(blame.seat, blame.reason)
+
+    def _host_rows(self, work: LayerUnderWay) -> native.Rows:
         """All rows in the form that travels in this layer."""
         return host_rows(work.rows, self._quantised[work.layer])
 
     # --- gathering --------------------------------------------------------------------------------------------
 
-    def _gather(self, work: _Layer) -> None:
+    def _gather(self, work: LayerUnderWay) -> None:
         """Compute what is left to this process, at first or because it is late or lost; take answers as they come."""
-        while work.local or work.awaited:
+        while work.local or work.awaited or work.stranded:
             while work.local:
                 self._compute(work, work.local.popleft())
-            if work.awaited:
+            if work.stranded:
+                self._ask_again(work)
+            if work.awaited or work.stranded:
                 self._await(work)
 
-    def _await(self, work: _Layer) -> None:
-        """Wait for an answer, or for a deadline."""
-        left_s = min(self._cluster.time_left(seat, work.step) for seat in work.awaited)
+    def _await(self, work: LayerUnderWay) -> None:
+        """Wait for an answer, for a deadline, or until a call is to be hedged."""
+        left_s = min((self._cluster.hedge_left(seat, call) for call, seat in work.awaited.items()), default=TICK_S)
         began = self._clock()
         heard = self._cluster.wait(left_s)
         work.wait_s += self._clock() - began
         if heard:
             self._take_answers()
         elif left_s > 0:
-            self._cluster.probe(work.awaited)
+            self._cluster.probe(work.awaited.values() if work.awaited else self._cluster.overdue())
         if left_s <= 0:  # only now, for an answer that lies in the socket is not late
-            self._replace_late(work)
+            self._replace_overdue(work)
 
     def _take_answers(self) -> None:
         """Of all steps under way: the answers to one may come while another is waited for."""
-        for seat, message in self._cluster.answers():
-            self._take(self._layers[message.step], seat, message)
+        for seat, call, message in self._cluster.answers():
+            self._take(self._layers[message.step], seat, call, message)
             if not any(work.awaited for work in self._layers.values()):
                 return  # what else has come can wait until the next layer has been asked for
 
-    def _take(self, work: _Layer, seat: Seat, message: Sums | WorkFailed) -> None:
-        part = work.awaited.pop(seat)
-        self._cluster.close_call(seat, message)
-        if isinstance(message, Sums) and self._add(work, seat, part, message):
-            return
-        if isinstance(message, WorkFailed):
-            self._plan_again(work, part, seat, message.reason[:MAX_REASON])
-        else:
-            self._plan_again(work, part)
+    def _take(self, work: LayerUnderWay, seat: Seat, call: Call, message: Sums | WorkFailed) -> None:
+        del work.awaited[call]
+        self._cluster.close_call(seat, call, message)
+        problem = (
+            message.reason[:MAX_REASON] if isinstance(message, WorkFailed) else self._add(work, seat, call, message)
+        )
+        if problem and not call.hedged:  # then others have been asked already
+            self._plan_again(work, call.part, Blame(seat=seat, reason=problem))
 
-    def _add(self, work: _Layer, seat: Seat, part: Part, reply: Sums) -> bool:
-        """Add a good answer to the sums; a bad one is counted and dropped."""
+    def _add(self, work: LayerUnderWay, seat: Seat, call: Call, reply: Sums) -> str:
+        """Add a good answer to the sums; a bad one is counted and dropped. What is wrong with it, or nothing."""
         try:
-            add_reply(reply, part.row, work.sums.to_host())
+            add_reply(reply, call.part.row, work.sums.to_host())
         except ProtocolError as error:
             self._cluster.counters.dropped += 1
-            self._cluster.strike(seat, f"a wrong answer for layer {work.layer}: {error}")
-            return False
-        _cover(work, part)
+            return f"a wrong answer for layer {work.layer}: {error}"
+        work.cover(call.part)
         work.busy_s = max(work.busy_s, reply.busy_us * 1e-6)
-        self._cluster.credit(seat, len(part), reply)
-        return True
+        self._cluster.credit(seat, len(call.part), reply)
+        self._strike_blamed(work, call.part)
+        return ""
 
-    def _replace_late(self, work: _Layer) -> None:
-        """Have others compute what is past its deadline, and what was asked of a worker that is gone."""
-        for seat in tuple(work.awaited):
-            if self._cluster.time_left(seat, work.step) > 0:
+    def _replace_overdue(self, work: LayerUnderWay) -> None:
+        """Hedge what takes long, and give up what is past its deadline, or was asked of a worker that is gone."""
+        for call, seat in tuple(work.awaited.items()):
+            if self._cluster.time_left(seat, call) > 0:
+                if not call.hedged and self._cluster.hedge_left(seat, call) <= 0:
+                    self._hedge(work, call, seat)
                 continue
-            part = work.awaited.pop(seat)
-            log.warning("no answer of worker %s for layer %d: computed elsewhere", seat.member.name, work.layer)
-            seat.line.give_up(work.step)
-            self._plan_again(work, part)
-
-
-def _cover(work: _Layer, part: Part) -> None:
-    """Note that its entries are in the sums, or will be next. ExpertError if one was before: these are no use then."""
-    if not work.coverage.accept(part):
-        raise ExpertError(work.layer, -1, "entries were planned for two holders")
+            del work.awaited[call]
+            log.warning("no answer of worker %s for layer %d: computed by others", seat.member.name, work.layer)
+            seat.line.give_up(call)
+            if not call.hedged:
+                self._plan_again(work, call.part)

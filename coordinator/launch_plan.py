@@ -9,8 +9,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coordinator.config import COORDINATOR, LOOKAHEAD, ClusterConfig, CoordinatorConfig, PeerConfig, WorkerGroup
+from coordinator.config import (
+    COORDINATOR,
+    LOOKAHEAD,
+    ClusterConfig,
+    CoordinatorConfig,
+    PeerConfig,
+    WorkerGroup,
+    inputs_endpoint,
+    work_endpoint,
+)
+from coordinator.hosts import MODULES, Host
 from coordinator.lookahead_choice import LookaheadChoice, lookahead_here
+from protocol.endpoints import check_endpoint
+from protocol.errors import ConfigError
 
 PEERS_READY_S = 600
 """Time for peers to have read their experts: there may be a hundred GiB of them, on a slow disk."""
@@ -22,15 +34,17 @@ NO_LOOKAHEAD = LookaheadChoice(on=False, reason="nobody asked for it")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessPlan:
-    """One process on this machine."""
+    """One process, on this machine or another."""
 
     name: str
     """"coordinator", "lookahead", or the name of a worker or peer."""
     command: tuple[str, ...]
-    """Without `--parent PID`, which the launcher adds."""
+    """Here without `--parent PID`, which the launcher adds; elsewhere the ssh that runs it there."""
     threads: int
     cores: tuple[int, ...]
-    """The cores it is bound to; empty if it may use any."""
+    """The cores it is bound to; empty if it may use any, or if they are chosen elsewhere."""
+    host: Host | None = None
+    """None is this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +56,8 @@ class LaunchPlan:
     processes: tuple[ProcessPlan, ...]
     lookahead: LookaheadChoice = NO_LOOKAHEAD
     """Whether a lookahead process is among them, and why."""
+    keys: Path | None = None
+    """The folder of keys, if there is one."""
 
 
 def private_endpoint() -> str:
@@ -53,7 +69,16 @@ def private_endpoint() -> str:
 
 
 def kept_private(config: ClusterConfig) -> ClusterConfig:
-    """The same cluster at an endpoint of its own: for one answer, so that nobody joins what is about to end."""
+    """The same cluster at an endpoint of its own: for one answer, so that nobody joins what is about to end.
+
+    ConfigError if some of it runs on other machines, which cannot dial such an endpoint.
+    """
+    if remote := config.remote:
+        found = ", ".join(f"{part.name} on {part.host}" for part in remote)
+        raise ConfigError(
+            f"nothing listens at {config.coordinator.listen}, and a cluster for one answer has no processes on other "
+            f"machines, found {found}: start it with `expertmesh up` first"
+        )
     return replace(config, coordinator=replace(config.coordinator, listen=private_endpoint()))
 
 
@@ -67,28 +92,43 @@ def private_cluster(model: Path, *, workers: int, threads: int, **chosen: Any) -
     return ClusterConfig(model=model, coordinator=coordinator, workers=(group,))
 
 
-def plan_here(config: ClusterConfig, cores: Sequence[int] = ()) -> LaunchPlan:
-    """The processes of `config` on this machine, run by this interpreter, workers bound to `cores`."""
-    return resolve(config, python=sys.executable, cores=cores, lookahead=lookahead_here(config))
+def plan_here(config: ClusterConfig, cores: Sequence[int] = (), tunnels: Sequence[Host] = ()) -> LaunchPlan:
+    """The processes of `config` on this machine, run by this interpreter, workers bound to `cores`.
+
+    `tunnels` are the machines that reach the coordinator through one.
+    """
+    return resolve(config, python=sys.executable, cores=cores, lookahead=lookahead_here(config), tunnels=tunnels)
 
 
 def resolve(
-    config: ClusterConfig, *, python: str, cores: Sequence[int], lookahead: LookaheadChoice = NO_LOOKAHEAD
+    config: ClusterConfig,
+    *,
+    python: str,
+    cores: Sequence[int],
+    lookahead: LookaheadChoice = NO_LOOKAHEAD,
+    tunnels: Sequence[Host] = (),
 ) -> LaunchPlan:
     """The processes of `config`, run by the interpreter `python`; workers get disjoint `cores` if there are enough."""
     members = [(f"{group.name}-{index}", group) for group in config.workers for index in range(group.count)]
-    shares = share_cores([group.threads for _, group in members], cores)
+    shares = iter(share_cores([group.threads for _, group in members if group.host is None], cores))
     workers = [
         ProcessPlan(
             name=name,
-            command=_worker_command(config, name, group, python),
+            command=_placed(config, group, group.threads, "worker", _worker_options(config, name, group), python),
             threads=group.threads,
-            cores=share,
+            cores=next(shares) if group.host is None else (),
+            host=group.host,
         )
-        for (name, group), share in zip(members, shares, strict=True)
+        for name, group in members
     ]
     peers = [
-        ProcessPlan(name=peer.name, command=_peer_command(config, peer, python), threads=1, cores=())
+        ProcessPlan(
+            name=peer.name,
+            command=_placed(config, peer, 0, "peer", _peer_options(config, peer), python),
+            threads=1,
+            cores=(),
+            host=peer.host,
+        )
         for peer in config.peers
     ]
     coordinator = ProcessPlan(
@@ -104,8 +144,9 @@ def resolve(
     return LaunchPlan(
         model=config.model,
         listen=config.coordinator.listen,
-        processes=(coordinator, *workers, *peers, *beside),
+        processes=(coordinator, *(_tunnel(config, host) for host in tunnels), *workers, *peers, *beside),
         lookahead=lookahead,
+        keys=config.keys,
     )
 
 
@@ -130,17 +171,55 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
         options += ["--halves", chosen.halves]
     if chosen.device != "cpu":
         options += ["--device", chosen.device, "--vram-gib", _gib(chosen.vram_gib)]
+    if not chosen.local_experts:
+        options += ["--no-local-experts"]
     if chosen.profile is not None:
         options += ["--profile", str(chosen.profile)]
+    if config.keys is not None:
+        options += ["--keys", str(config.keys)]
     if config.peers:
         options += ["--ready-within", str(PEERS_READY_S)]
     return (python, "-P", "-m", "coordinator.main", *options)
 
 
-def _worker_command(config: ClusterConfig, name: str, group: WorkerGroup, python: str) -> tuple[str, ...]:
+def _tunnel(config: ClusterConfig, host: Host) -> ProcessPlan:
+    """What makes the coordinator's endpoints those of another machine's loopback interface, too."""
+    command = next(part.command for part in config.remote if part.host == host)
+    listen = check_endpoint(config.coordinator.listen)
+    endpoints = (listen, work_endpoint(listen), inputs_endpoint(listen))
+    ssh = host.running(
+        (*command, "hosted", "hold"),
+        settings=config.launch.ssh_config,
+        forwarded=[endpoint.removeprefix("tcp://") for endpoint in endpoints],
+    )
+    return ProcessPlan(name=f"tunnel:{str(host).removeprefix('ssh://')}", command=ssh, threads=0, cores=(), host=host)
+
+
+def _placed(
+    config: ClusterConfig, part: WorkerGroup | PeerConfig, cores: int, kind: str, options: Sequence[str], python: str
+) -> tuple[str, ...]:
+    """What runs a process of that kind where it belongs; elsewhere it is given so many `cores` of its own there."""
+    if part.host is None:
+        return (python, "-P", "-m", MODULES[kind], *options)
+    words = (*part.command, "hosted", "run", "--cores", str(cores), kind, *options)
+    return part.host.running(words, settings=config.launch.ssh_config)
+
+
+def _worker_options(config: ClusterConfig, name: str, group: WorkerGroup) -> list[str]:
     model = group.model_path or config.model
-    options = [*_joining(config, name, model), "--threads", str(group.threads), *_tiers(group)]
-    return (python, "-P", "-m", "expert_worker.main", *options)
+    return [
+        *_joining(config, name, model, group.keys_path),
+        *("--threads", str(group.threads), "--of", _of(config, group)),
+        *_tiers(group),
+    ]
+
+
+def _of(config: ClusterConfig, group: WorkerGroup) -> str:
+    """How many workers share its machine's memory, and where nobody else holds experts, that they hold all."""
+    here = sum(other.count for other in config.workers if other.host == group.host)
+    everybody = sum(other.count for other in config.workers)
+    alone = here == everybody and not config.peers and config.coordinator.device == "cpu"
+    return f"{here}/{here}" if alone else str(here)
 
 
 def _tiers(group: WorkerGroup) -> list[str]:
@@ -153,11 +232,10 @@ def _tiers(group: WorkerGroup) -> list[str]:
     return options
 
 
-def _peer_command(config: ClusterConfig, peer: PeerConfig, python: str) -> tuple[str, ...]:
+def _peer_options(config: ClusterConfig, peer: PeerConfig) -> list[str]:
     model = peer.model_path or config.model
-    options = [*_joining(config, peer.name, model), "--device", f"cuda:{peer.device}"]
-    options += ["--vram-gib", _gib(peer.vram_gib)]
-    return (python, "-P", "-m", "peer_gpu.main", *options)
+    options = [*_joining(config, peer.name, model, peer.keys_path), "--device", f"cuda:{peer.device}"]
+    return [*options, "--vram-gib", _gib(peer.vram_gib)]
 
 
 def _lookahead_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
@@ -165,10 +243,15 @@ def _lookahead_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
     return (python, "-P", "-m", "expert_worker.lookahead.main", *options)
 
 
-def _joining(config: ClusterConfig, name: str, model: Path) -> list[str]:
-    """The options of whoever holds experts, or looks ahead."""
-    options = ["--connect", config.coordinator.listen, "--model", str(model), "--name", name]
-    return options if config.coordinator.device == "cpu" else [*options, "--orphan-s", str(OPENING_S)]
+def _joining(config: ClusterConfig, name: str, model: Path, keys: Path | None = None) -> list[str]:
+    """The options of whoever holds experts, or looks ahead; `keys` are its own, if it has some."""
+    keys = keys or config.keys
+    connect = check_endpoint(config.coordinator.listen, dial=True, keyed=keys is not None)
+    options = ["--connect", connect, "--model", str(model), "--name", name]
+    if keys is not None:
+        options += ["--keys", str(keys)]
+    orphan_s = config.coordinator.orphan_s or (0 if config.coordinator.device == "cpu" else OPENING_S)
+    return [*options, "--orphan-s", str(orphan_s)] if orphan_s else options
 
 
 def _gib(gib: float | None) -> str:

@@ -7,11 +7,13 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import native
 from coordinator.children import Child, OnLine, end_all, ignore_line, wait_for_all
 from coordinator.config import COORDINATOR, ClusterConfig, inputs_endpoint, work_endpoint
 from coordinator.cores import CoreLeases, usable_cores
+from coordinator.hosts import Host
 from coordinator.interrupts import Interrupts
 from coordinator.launch_plan import LaunchPlan, plan_here
 from coordinator.leases import endpoints_leased
@@ -51,8 +53,11 @@ class Launcher:
 
     def start(self, name: str) -> Child:
         """Start the process of that name, for the first time or again. Only from the main thread (see children)."""
+        plan = self._plans[name]
+        if name == COORDINATOR and name in self.children:
+            plan = replace(plan, command=(*plan.command, "--resume"))
         try:
-            child = Child(self._plans[name], self._on_line)
+            child = Child(plan, self._on_line)
         except OSError as error:
             raise ExpertmeshError(f"{name} cannot be started: {error}") from None
         self.children[name] = child
@@ -88,13 +93,24 @@ class Launcher:
 
 @contextmanager
 def launched(config: ClusterConfig, interrupts: Interrupts, on_line: OnLine = ignore_line) -> Iterator[Launcher]:
-    """The cluster of `config`, started on this machine; its workers on cores that no other launcher has taken.
+    """The cluster of `config`, started from this machine; its workers on cores that no other launcher has taken.
 
-    ConfigError if its endpoint is in use; ImportError, when this module is loaded, if its kernels cannot be used here.
+    ConfigError if its endpoint is in use, or another machine cannot do its part; ImportError, when this module is
+    loaded, if its kernels cannot be used here.
     """
     log.debug("kernels: %s", native.isa())
     listen = config.coordinator.listen
     with endpoints_leased(listen, work_endpoint(listen), inputs_endpoint(listen)), CoreLeases() as leases:
         cores = leases.take(config.worker_threads, usable_cores())
-        with Launcher(plan_here(config, cores), interrupts, on_line) as launcher:
+        tunnels = tunnels_for(config)
+        with Launcher(plan_here(config, cores, tunnels), interrupts, on_line) as launcher:
             yield launcher
+
+
+def tunnels_for(config: ClusterConfig) -> tuple[Host, ...]:
+    """The machines of `config` that need a tunnel. ConfigError with all that keeps any of them from doing its part."""
+    if not config.remote:
+        return ()
+    from coordinator.preflight import checked_hosts  # it opens models, for which others need not wait
+
+    return checked_hosts(config)

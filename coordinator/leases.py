@@ -45,7 +45,7 @@ def endpoints_leased(control: str, *others: str) -> Iterator[None]:
 
 def _leased(endpoint: str, leases: ExitStack) -> bool:
     """Whether the endpoint could be had, for as long as `leases` is open."""
-    mark = hashlib.sha256(check_endpoint(endpoint).encode()).hexdigest()[:32]  # abstract names are short
+    mark = hashlib.sha256(check_endpoint(endpoint, keyed=True).encode()).hexdigest()[:32]  # abstract names are short
     lease = take_lease(f"endpoint-{mark}")
     if lease is not None:
         leases.enter_context(lease)

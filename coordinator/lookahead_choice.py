@@ -27,7 +27,7 @@ class LookaheadChoice:
 
 def choose_lookahead(config: ClusterConfig, *, model_bytes: int, available_bytes: int) -> LookaheadChoice:
     """Pure. `model_bytes` of the largest model that workers compute from, `available_bytes` of memory for it."""
-    if not any(group.count for group in config.workers):
+    if not any(group.count for group in config.workers if group.host is None):
         return LookaheadChoice(on=False, reason="no workers here compute from files")
     if config.lookahead.enabled != "auto":
         return LookaheadChoice(on=config.lookahead.enabled == "on", reason="as configured")
@@ -38,7 +38,7 @@ def choose_lookahead(config: ClusterConfig, *, model_bytes: int, available_bytes
 
 def lookahead_here(config: ClusterConfig) -> LookaheadChoice:
     """For this machine as it is now."""
-    models = {group.model_path or config.model for group in config.workers if group.count}
+    models = {group.model_path or config.model for group in config.workers if group.count and group.host is None}
     largest = max(map(_bytes_of, models), default=0)
     return choose_lookahead(config, model_bytes=largest, available_bytes=host_memory().available)
 

@@ -51,6 +51,7 @@ from coordinator.wording import counted
 from expert_worker.bank import ExpertBank
 from protocol.errors import ConfigError, ExpertmeshError
 from protocol.gib import gib_argument
+from protocol.keys import ListenKeys
 from protocol.messages import MAX_BEAT_S, MAX_ROWS, MIN_BEAT_S
 from protocol.model import Model
 from protocol.stock import Stock
@@ -60,6 +61,8 @@ log = logging.getLogger(__name__)
 
 STOP_S = 2.0
 """Time for the workers to say that they leave."""
+RESUME_S = 2.0
+"""How long one that takes another's place waits for all that were there: they beat twice a second, then say Hello."""
 FLUSH_S = 0.5
 """Time for last messages to be sent."""
 
@@ -106,9 +109,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--halves", choices=get_args(When), default="auto", help="when a step is computed in two halves")
     add("--profile", type=Path, metavar="FILE", help="count which experts are used, and place them by that")
     add("--replicas", type=_number(float, 1, MAX_REPLICAS), default=1.0, help="copies of experts for each of them")
+    add("--keys", type=Path, metavar="FOLDER", help="folder of keys: its own, and who may come in")
     add("--parent", type=int, help="process that this one must not outlive")
     add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
+    add("--resume", action="store_true", help="take the place of one that died: go on with those who come back")
     add("--call-floor-ms", type=_number(int, 1, 10**6), default=1000, help="no call's deadline is shorter")
+    add("--hedge-floor-ms", type=_number(int, 1, 10**6), default=50, help="no call is hedged before that")
+    add("--no-local-experts", action="store_true", help="compute no experts here, and fail for those that nobody holds")
     add("--beat-s", type=_number(float, MIN_BEAT_S, MAX_BEAT_S), default=0.5, help="interval of the workers' beats")
     add("--log", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
     return parser.parse_args(arguments)
@@ -132,7 +139,8 @@ def _device(text: str) -> str:
 
 def _run(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
-        control = stack.enter_context(Bound(options.listen))
+        keys = None if options.keys is None else ListenKeys.load(options.keys)
+        control = stack.enter_context(Bound(options.listen, keys=keys))
         model = stack.enter_context(Model.open(options.model))
         keeper = None if options.profile is None else Keeper(options.profile, model)
         rank = None if keeper is None else keeper.rank
@@ -141,8 +149,8 @@ def _run(options: argparse.Namespace) -> None:
             opened(options.device, options.vram_gib, model, pool, max_rows=options.chunk, kv=options.kv, rank=rank)
         )
         longest = longest_work_frame(model.geometry.width)
-        work = stack.enter_context(Bound(work_endpoint(options.listen), max_frame_bytes=longest))
-        publisher = stack.enter_context(Publisher(inputs_endpoint(options.listen)))
+        work = stack.enter_context(Bound(work_endpoint(options.listen), keys=keys, max_frame_bytes=longest))
+        publisher = stack.enter_context(Publisher(inputs_endpoint(options.listen), keys=keys))
         log.info("listening on %s", control.endpoint)
         terms = Terms(
             session=secrets.token_hex(8),
@@ -161,17 +169,18 @@ def _run(options: argparse.Namespace) -> None:
             replicas=options.replicas,
             expected=options.workers,
             fresh_token=lambda: secrets.token_hex(16),
+            settle_s=RESUME_S if options.resume else None,
         )
-        floor_s = options.call_floor_ms / 1000
+        limits = CallLimits(floor_s=options.call_floor_ms / 1000, hedge_floor_s=options.hedge_floor_ms / 1000)
         cluster = Cluster(
             control,
             work,
             members,
-            wait=lambda timeout_s: wait((work, control), timeout_s),
-            limits=CallLimits(floor_s=floor_s),
+            wait=lambda timeout_s: wait((work, control), timeout_s, beside=(publisher,)),
+            limits=limits,
         )
         _stop_on_signals(cluster)
-        bank = stack.enter_context(ExpertBank(model, pool))
+        bank = None if options.no_local_experts else stack.enter_context(ExpertBank(model, pool))
         halves = Halves.of(options.halves, socket.gethostname(), options.device, model.geometry)
         last_layer = model.geometry.expert_layers[-1]
         inputs = LayerInputs(publisher=publisher, session=terms.session, last_layer=last_layer)

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Literal
 
 from coordinator.hello import HOLDERS
 from coordinator.pace import Pace
-from protocol.messages import AssignFailed, AssignProgress, AssignReady, Beat, Hello, Message, Stopped
+from protocol.messages import AssignFailed, AssignProgress, AssignReady, Beat, Drain, Hello, Message, Stopped
 
-FromWorker = Beat | AssignProgress | AssignReady | AssignFailed | Stopped
+FromWorker = Beat | AssignProgress | AssignReady | AssignFailed | Drain | Stopped
 """What a welcomed worker says on the control connection."""
 
 
 UNKNOWN_CALL_S = 300e-6
 """What a call takes beside the kernels, until that is known."""
 MAX_CALL_S = 10.0
+BUSY_S = 0.02
+"""Of the round trip of a beat: for so long a coordinator that computes may not look, or a machine may be busy."""
+
+
+class State(StrEnum):
+    """Where a membership stands; docs/cluster.md tells what leads from one to another."""
+
+    HELLO = "hello"
+    """It is welcome, and nothing has been assigned to it yet."""
+    ASSIGNED = "assigned"
+    """It was told what to hold, and has nothing of it ready."""
+    LOADING = "loading"
+    """It makes that ready, layer by layer, or waits for others to be."""
+    READY = "ready"
+    """It is part of the placement in force."""
+    SUSPECT = "suspect"
+    """It is late with an answer, and gets no work until that has come."""
+    DRAINING = "draining"
+    """It leaves as soon as others hold its experts, and computes until then."""
+    FAILED = "failed"
+    """It gets nothing more until it says Hello anew."""
+    LOST = "lost"
+    """It is over: silent, or not to be reached."""
+    GONE = "gone"
+    """It is over: it left of its own will, or because it was asked to."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -43,6 +69,22 @@ class Member:
     """Time since it was last heard, counting only time in which the coordinator listened."""
     beat: Beat | None = None
     beat_at: float | None = None
+    cpu_share: float | None = None
+    """Processor time of its process per time, between the latest two beats."""
+    draining: bool = False
+    """It is to leave once others hold its experts."""
+    drained_for: list[bytes] = field(default_factory=list)
+    """Clients that wait for that."""
+    released: bool = False
+    """It was told to leave, for others do."""
+    left: bool = False
+    """Its membership ended in order."""
+
+    def take(self, beat: Beat, now: float) -> None:
+        """The latest beat, which came at `now`."""
+        if self.beat is not None and self.beat_at is not None and now > self.beat_at:
+            self.cpu_share = max(0, beat.cpu_us - self.beat.cpu_us) * 1e-6 / (now - self.beat_at)
+        self.beat, self.beat_at = beat, now
 
     @property
     def holds(self) -> bool:
@@ -50,13 +92,13 @@ class Member:
         return self.hello.role in HOLDERS
 
     @property
-    def paced(self) -> Pace | None:
-        """How fast it is as far as anybody knows: by its calls, or else by its own trial and its beats."""
-        if self.pace is not None or not self.hello.entry_ns:
-            return self.pace
-        told_us = -1 if self.beat is None else self.beat.round_trip_us
-        call_s = UNKNOWN_CALL_S if told_us < 0 else min(told_us * 1e-6, MAX_CALL_S)
-        return Pace(entry_s=self.hello.entry_ns * 1e-9, call_s=call_s)
+    def tried(self) -> Pace | None:
+        """How fast it should be: by its own trial and its beats, which tell no more than whether it is far away."""
+        if not self.hello.entry_ns:
+            return None
+        round_trip_s = 0.0 if self.beat is None else self.beat.round_trip_us * 1e-6
+        far_s = min(max(0.0, round_trip_s - BUSY_S), MAX_CALL_S)
+        return Pace(entry_s=self.hello.entry_ns * 1e-9, call_s=UNKNOWN_CALL_S + far_s)
 
     @property
     def name(self) -> str:

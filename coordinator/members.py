@@ -11,7 +11,7 @@ itself does not give up workers whose beats wait in its socket.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from coordinator.cost import Expected
 from coordinator.demand import Demand
 from coordinator.drift import Drift
 from coordinator.hello import MAX_NAME, Terms, mismatches, where
-from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, Tell, to
+from coordinator.known_paces import known_paces
+from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, State, Tell, to
 from coordinator.pace import Pace
 from coordinator.placement import Holder, Placement, place
 from coordinator.planner import Here, Planner
@@ -36,6 +37,8 @@ from protocol.messages import (
     AssignReady,
     Beat,
     BeatSeen,
+    Drain,
+    Drained,
     Hello,
     OpenWork,
     Refused,
@@ -53,6 +56,8 @@ MAX_MEMBERS = MAX_ALL_WORKERS
 MAX_GONE = 64
 OUTLOOK_S = 5.0
 """How old a judgement of what a token takes may be: it takes some milliseconds to make one."""
+MAX_WAITING = 16
+"""Clients that are told when one member has left."""
 
 
 class Members:
@@ -69,8 +74,11 @@ class Members:
         rank: I32 | None = None,
         demand: Demand | None = None,
         replicas: float = 1.0,
+        settle_s: float | None = None,
     ) -> None:
         """`expected` workers must have joined before the first placement is made; later it follows who is there.
+
+        With `settle_s`, so many seconds of listening will do, whoever has joined by then, or has nothing ready yet.
 
         `own` (layers, experts) is what the coordinator's slots hold of `stock`, now and ever; `rank` (layers, experts)
         is lower for what is expected to be used more, as of `place`; `demand` and `replicas` are as of Planner.
@@ -90,11 +98,14 @@ class Members:
         self.gone: dict[str, tuple[Member, str]] = {}
         """By name: the last membership that ended and why, of names that nobody has now."""
         self._expected = expected
+        self._settle_s = settle_s
+        self._settled = False
         self._started = expected == 0
         self._stopping = False
         self._fresh_token = fresh_token
         self._serial = 0
         self._version = 0
+        self._told: set[int] = set()  # of the members of `target`, those that were told what to hold
         self._members: dict[int, Member] = {}
         self._by_control: dict[bytes, Member] = {}
         self._by_work: dict[bytes, Member] = {}
@@ -128,8 +139,24 @@ class Members:
 
     @property
     def ready(self) -> bool:
-        """The expected workers have joined, and nobody is getting ready for another placement."""
-        return self._started and self.target is None
+        """The expected workers have joined, and nobody is getting ready for another placement; or it was settled."""
+        return self._started and (self.target is None or self._settled)
+
+    def state(self, member: Member, *, late: bool = False) -> State:
+        """Where a membership stands, or how it ended; `late`: an answer of its worker is overdue."""
+        if self.get(member.serial) is not member:
+            return State.GONE if member.left else State.LOST
+        if member.failed:
+            return State.FAILED
+        if member.draining:
+            return State.DRAINING
+        if late:
+            return State.SUSPECT
+        if member.serial in self.active.members:
+            return State.READY
+        if member.serial not in self._told:
+            return State.HELLO
+        return State.LOADING if member.progress[0] else State.ASSIGNED
 
     # --- events -----------------------------------------------------------------------------------------------
 
@@ -146,7 +173,7 @@ class Members:
         if old is None:
             return self._admit(peer, hello)
         if old.hello.incarnation == hello.incarnation:
-            return [*self._deny_claim(old), *self._end(old, "says hello anew"), *self._admit(peer, hello)]
+            return [*self._deny_claim(old), *self._renew(old, peer, hello)]
         if claim is not None and claim.hello.incarnation != hello.incarnation:
             return [_refuse(peer, hello, _name_taken(claim.hello))]
         if old.silent_s >= self.terms.name_claim_s:
@@ -183,9 +210,20 @@ class Members:
                 return self._assign_ready(member, message)
             case AssignFailed() if self._concerns_target(member, message.placement):
                 return self.unfit(member, f"cannot hold its experts: {message.reason[:MAX_REASON]}")
+            case Drain() if message.name == member.name:
+                return self._drain(member)
             case Stopped():
-                return self._end(member, "left of its own will")
+                return self._end(member, "was drained" if member.draining else "left of its own will", left=True)
         return []
+
+    def drain(self, peer: bytes, name: str) -> Instructions:
+        """A client wants a member to leave once others hold its experts; it is told when that is so."""
+        member = self._named(name)
+        if member is None:
+            return [to(peer, Drained(name=name, reason=self._nobody_called(name)))]
+        if peer not in member.drained_for:
+            member.drained_for = [*member.drained_for, peer][-MAX_WAITING:]
+        return self._drain(member)
 
     def heard_work(self, member: Member) -> None:
         """A message came on its work connection: it lives."""
@@ -202,15 +240,15 @@ class Members:
         if self.get(member.serial) is not member or member.failed:
             return []
         member.failed = reason
-        self.active = self.active.without(member.serial)
+        self._leave_out(member)
         log.warning("%s %s gets no more work: %s", member.hello.role, member.name, reason)
         return self._retarget()
 
     def tick(self, now: float) -> Instructions:
-        """Let listened-to time pass: give up who was silent for too long, settle claims to a name."""
+        """Let listened-to time pass: give up the silent, settle claims to a name, let go who was drained."""
         passed = 0.0 if self._ticked_at is None else min(now - self._ticked_at, self.terms.beat_s)
         self._ticked_at = now
-        done: Instructions = []
+        done = self._release() + self._settle(passed)
         for member in self:
             member.silent_s += passed
             if member.silent_s > self.terms.silence_limit_s:
@@ -228,6 +266,7 @@ class Members:
         if target is None or any(self._members[serial].ready != target.version for serial in target.members):
             return False
         self.active, self.target = target, None
+        self._told.clear()
         nobodys = counted(target.left_over(self._stock), "expert")
         workers = counted(len(target.members), "worker")
         log.info("placement %d in force: %s; %s with the coordinator's processor", target.version, workers, nobodys)
@@ -238,10 +277,14 @@ class Members:
         self._here = here
         for member in self:
             member.pace = paces.get(member.serial)
-        if not self.ready or not self._drift.seen(self._paces()):
+        if not self.ready or not self._drift.seen(self.paces()):
             return []
         self.active = self.active.at_pace(self.active.version, self._holders())
         return self._retarget()
+
+    def paces(self) -> dict[int, Pace]:
+        """By serial number: how fast those are who can hold something, as far as that is known."""
+        return known_paces(self._able())
 
     def outlook(self) -> Expected | None:
         """What a token is expected to take now, as of some seconds ago at most; None if that cannot be known."""
@@ -254,7 +297,7 @@ class Members:
     def _expected_now(self) -> Expected | None:
         holders = self._holders()
         there = {holder.serial for holder in holders}
-        if self._planner.demand is None or not self._paces() or not there.issuperset(self.active.members):
+        if self._planner.demand is None or not self.paces() or not there.issuperset(self.active.members):
             return None
         return self._planner.outlook(self.active, holders, self._here)
 
@@ -269,8 +312,40 @@ class Members:
         return next((member for member in self if member.name == name), None)
 
     def _concerns_target(self, member: Member, placement: int) -> bool:
-        target = self.target
-        return target is not None and placement == target.version and member.serial in target.members
+        return self.target is not None and placement == self.target.version and member.serial in self._told
+
+    def _settle(self, passed: float) -> Instructions:
+        """Begin without those who have not come, if that is meant and it is time."""
+        if self._settled or self._settle_s is None:
+            return []
+        self._settle_s -= passed
+        self._settled = self._settle_s <= 0
+        if self._started or not self._settled:
+            return []
+        self._started = True
+        log.info("going on without those who have not come back")
+        return self._retarget()
+
+    def _drain(self, member: Member) -> Instructions:
+        if member.draining:
+            return []
+        member.draining = True
+        log.info("%s %s is to leave once others hold its experts", member.hello.role, member.name)
+        return self._retarget()
+
+    def _release(self) -> Instructions:
+        """Those who are to leave may, as soon as the placement in force leaves them nothing to do."""
+        done: Instructions = []
+        for member in self:
+            if member.draining and not member.released and member.serial not in self.active.members:
+                member.released = True
+                done.append(to(member.control, Stop()))
+        return done
+
+    def _nobody_called(self, name: str) -> str:
+        names = ", ".join(sorted(member.name for member in self)) or "nobody"
+        before = f" any more: it {self.gone[name][1]}" if name in self.gone else ""
+        return f"nobody is called that{before}; there: {names}"[:MAX_REASON]
 
     def _welcome_client(self, peer: bytes, hello: Hello) -> Instructions:
         self._clients.pop(peer, None)
@@ -298,25 +373,46 @@ class Members:
         log.info("%s %s joined: %s, %s, %s%s", hello.role, hello.name, where(hello), hello.isa, threads, share)
         return [*done, to(peer, self._welcome(member.token))]
 
-    def _end(self, member: Member, reason: str) -> Instructions:
-        """Forget a membership at once: its experts are local until the next placement is in force."""
+    def _renew(self, old: Member, peer: bytes, hello: Hello) -> Instructions:
+        """The same life of a worker says Hello again: a new membership, that is to leave if the former one was."""
+        waiting, old.drained_for = old.drained_for, []
+        done = [*self._end(old, "says hello anew"), *self._admit(peer, hello)]
+        member = self._by_control.get(peer)
+        if member is not None:
+            member.draining, member.drained_for = old.draining, waiting
+        return done
+
+    def _end(self, member: Member, reason: str, *, left: bool = False) -> Instructions:
+        """Forget a membership at once: its experts are local until the next placement is in force.
+
+        `left`: its worker says so itself.
+        """
         del self._members[member.serial]
         del self._by_control[member.control]
         if member.work is not None:
             del self._by_work[member.work]
-        self.active = self.active.without(member.serial)
+        self._leave_out(member)
         while len(self.gone) >= MAX_GONE:
             del self.gone[next(iter(self.gone))]
         self.gone[member.name] = (member, reason)
-        log.warning("%s %s is gone: %s", member.hello.role, member.name, reason)
+        member.left = left
+        log.log(logging.INFO if left else logging.WARNING, "%s %s is gone: %s", member.hello.role, member.name, reason)
         done: Instructions = [Lost(member=member, reason=reason)]
+        why = "" if left else f"it was lost before others held its experts: {reason}"
+        done += [to(peer, Drained(name=member.name, reason=why)) for peer in member.drained_for]
         claim = self._claims.pop(member.name, None)
         if claim is not None:
             done += self._admit(claim.peer, claim.hello)
         return done + self._retarget()
 
+    def _leave_out(self, member: Member) -> None:
+        """It computes nothing from now on."""
+        self._told.discard(member.serial)
+        if member.serial in self.active.members:
+            self.active = self.active.without(member.serial)
+
     def _beat(self, member: Member, beat: Beat, now: float) -> Instructions:
-        member.beat, member.beat_at = beat, now
+        member.take(beat, now)
         done: Instructions = [to(member.control, BeatSeen(session=self.terms.session))]
         claim = self._claims.get(member.name)
         if claim is not None and claim.waited_s >= self.terms.beat_s / 2:  # an earlier beat may be from before a death
@@ -333,55 +429,73 @@ class Members:
         if message.experts != expected:
             return self.unfit(member, f"holds {counted(message.experts, 'expert')}, {expected} were assigned")
         member.ready = message.placement
-        return []
+        return self._tell_the_rest()
 
     def _retarget(self) -> Instructions:
-        """Prepare a placement for exactly those who can hold one now; tell each what to hold."""
-        holders = self._holders()
-        able = tuple(holder.serial for holder in holders)
+        """Prepare a placement for exactly those who can hold one now, and stay; newcomers are told first what to hold.
+
+        Nobody who computes is told before all newcomers are ready: if one cannot hold its part, the placement in force
+        stays as it is, and nobody else has moved anything.
+        """
+        able = self._able()
         self._started = self._started or len(able) >= self._expected
         if self._stopping or not self._started:
             return []
-        if not able:
-            self.target = None  # in the placement in force nothing is left to members by now
+        before = self.active if self.active.members or self.target is None else self.target
+        wanted = self._planner.place(self._version + 1, self._holders(), before, self._here)
+        self._drift.placed(self.paces())
+        if self.target is not None and wanted.is_like(self.target):
             return []
-        latest = self.active if self.target is None else self.target
-        wanted = self._planner.place(self._version + 1, holders, latest, self._here)
-        self._drift.placed(self._paces())
-        if wanted.is_like(latest):
+        if wanted.is_like(self.active) and not self._told & set(self.active.members):
+            self.target = None
+            self._told.clear()
             return []
         self._version += 1
         self.target = wanted
-        for holder in holders:
-            self._make_room(holder, wanted)
-        return [
-            to(
-                self._members[serial].control,
-                Assign(
-                    placement=self._version,
-                    in_force=self.active.version,
-                    held=self.target.held(serial),
-                    rank=NO_RANK if self._rank is None else self._rank,
-                ),
-            )
-            for serial in able
-        ]
+        self._told.clear()
+        newcomers = [member for member in able if member.serial not in self.active.members]
+        return self._assign(newcomers) if newcomers else self._tell_the_rest()
+
+    def _able(self) -> list[Member]:
+        """Those who can hold something now, and stay, in an order that is the same after a coordinator's restart."""
+        able = [one for one in self if one.work is not None and not one.failed and not one.draining]
+        return sorted(able, key=lambda one: one.name)
 
     def _holders(self) -> list[Holder]:
-        """Those that can hold something now."""
-        return [_holder(member) for member in self if member.work is not None and not member.failed]
+        paces = self.paces()
+        return [_holder(member, paces.get(member.serial)) for member in self._able()]
 
-    def _paces(self) -> dict[int, Pace]:
-        return {holder.serial: holder.pace for holder in self._holders() if holder.pace is not None}
+    def _tell_the_rest(self) -> Instructions:
+        """Once all that were told are ready, those who are not told yet are."""
+        assert self.target is not None
+        if any(self._members[serial].ready != self.target.version for serial in self._told):
+            return []
+        return self._assign([self._members[one] for one in self.target.members if one not in self._told])
 
-    def _make_room(self, holder: Holder, target: Placement) -> None:
+    def _assign(self, members: Iterable[Member]) -> Instructions:
+        assert self.target is not None
+        done: Instructions = []
+        for member in members:
+            self._make_room(member, self.target)
+            member.progress = (0, len(self._stock.slot_bytes))
+            self._told.add(member.serial)
+            assign = Assign(
+                placement=self.target.version,
+                in_force=self.active.version,
+                held=self.target.held(member.serial),
+                rank=NO_RANK if self._rank is None else self._rank,
+            )
+            done.append(to(member.control, assign))
+        return done
+
+    def _make_room(self, member: Member, target: Placement) -> None:
         """What a member has no room for beside its next set is left out of the one in force: it is given up first."""
-        before, after = self.active.held(holder.serial), target.held(holder.serial)
-        if 0 <= holder.room < self._stock.bytes_of(before | after):
-            self.active = self.active.giving_up(holder.serial, after)
+        before, after = self.active.held(member.serial), target.held(member.serial)
+        if 0 <= member.hello.room < self._stock.bytes_of(before | after):
+            self.active = self.active.giving_up(member.serial, after)
 
 
-def _holder(member: Member) -> Holder:
+def _holder(member: Member, pace: Pace | None) -> Holder:
     hello = member.hello
     return Holder(
         serial=member.serial,
@@ -389,7 +503,7 @@ def _holder(member: Member) -> Holder:
         able=hello.able if hello.able.size else None,
         pages=hello.pages,
         threads=hello.threads,
-        pace=member.paced,
+        pace=pace,
     )
 
 

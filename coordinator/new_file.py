@@ -13,16 +13,16 @@ from protocol.errors import ConfigError
 
 
 @contextmanager
-def new_file(path: str, *, keep: Sequence[Path], option: str) -> Iterator[BinaryIO]:
+def new_file(path: str, *, keep: Sequence[Path], option: str, replace: bool = True) -> Iterator[BinaryIO]:
     """Write to what becomes the file `path` at the end, or nothing if the block fails or the process is killed.
 
     Links are followed. ConfigError, naming the command line's `option`, if something other than a file is there, if
-    that is one of `keep`, or if no file can be made there.
+    that is one of `keep`, if it is not to be replaced, or if no file can be made there.
     """
     target = Path(os.path.realpath(path))
     draft = target.parent / f".expertmesh-{os.getpid()}"
     try:
-        _check(path, keep)
+        _check(path, keep, replace)
         with _open(draft) as file:
             yield file
             file.flush()
@@ -35,7 +35,7 @@ def new_file(path: str, *, keep: Sequence[Path], option: str) -> Iterator[Binary
             draft.unlink()
 
 
-def _check(path: str, keep: Sequence[Path]) -> None:
+def _check(path: str, keep: Sequence[Path], replace: bool) -> None:
     """OSError unless a file at `path` may come, or go."""
     try:
         found = os.stat(path)
@@ -47,6 +47,8 @@ def _check(path: str, keep: Sequence[Path]) -> None:
         raise OSError(0, "what is there is not a file")
     if any(os.path.samestat(found, each.stat()) for each in keep):
         raise OSError(0, "it is the model")
+    if not replace:
+        raise OSError(0, "it is there already, and replaced with --force alone")
 
 
 def _open(draft: Path) -> BinaryIO:

@@ -7,9 +7,11 @@ holder, expert and row, and an entry's place in it is its bit in the coverage bi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 import native
 from protocol.errors import RequestError
@@ -46,9 +48,25 @@ class Part:
         """How many entries it has."""
         return len(self.expert)
 
-    def again(self, holder: int = LOCAL) -> Part:
-        """The same entries as a new attempt, by another holder."""
-        return replace(self, holder=holder, attempt=self.attempt + 1)
+    def again(self, owner: I64, attempts: Iterator[int]) -> list[Part]:
+        """The same entries for whom `owner` (experts,) names now, ascending; each part takes the next of `attempts`."""
+        holder = owner[self.expert]
+        holders = np.unique(holder)
+        if len(holders) == 1:
+            return [replace(self, holder=int(holders[0]), attempt=next(attempts))]
+        places = _places_of(self.bits)
+        return [self._those(holder == one, places, int(one), next(attempts)) for one in holders]
+
+    def _those(self, chosen: NDArray[np.bool_], places: I64, holder: int, attempt: int) -> Part:
+        """Some of the entries; `places` (entries,) are their bits' numbers."""
+        return Part(
+            holder=holder,
+            attempt=attempt,
+            bits=_bitmap_of(places[chosen]),
+            expert=self.expert[chosen],
+            row=self.row[chosen],
+            weight=self.weight[chosen],
+        )
 
     def distinct_rows(self, rows: int) -> tuple[I32, I32]:
         """The rows this part needs of a window of `rows`, ascending, and each entry's index into them."""
@@ -70,9 +88,13 @@ class Coverage:
         """How many entries nobody has delivered yet."""
         return self._missing.bit_count()
 
+    def lacks(self, part: Part) -> bool:
+        """Whether none of the part's entries has been delivered yet."""
+        return self._missing & part.bits == part.bits
+
     def accept(self, part: Part) -> bool:
         """Mark the part's entries as covered; False, and nothing marked, if one of them was already."""
-        if self._missing & part.bits != part.bits:
+        if not self.lacks(part):
             return False
         self._missing ^= part.bits
         return True
@@ -96,19 +118,17 @@ def plan_layer(
         raise RequestError(f"layer {layer}, {error}") from None
 
 
-def plan_again(part: Part, owner: I64, also: I64, runners: I64) -> list[Part]:
-    """A part's entries as new attempts, split by who has their experts now, as of `plan_layer`."""
-    places = [place for place in range(part.bits.bit_length()) if part.bits >> place & 1]
-    anew = native.plan_entries(Part, part.expert[:, None], part.weight[:, None], owner, also, runners)
-    return [
-        replace(
-            one,
-            attempt=part.attempt + 1,
-            bits=sum(1 << places[entry] for entry in one.row.tolist()),
-            row=part.row[one.row],
-        )
-        for one in anew  # whose rows are entries of the part
-    ]
+def _places_of(bits: int) -> I64:
+    """Numbers of the bits that are set, ascending."""
+    flags = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), np.uint8)
+    return np.flatnonzero(np.unpackbits(flags, bitorder="little")).astype(np.int64)
+
+
+def _bitmap_of(places: I64) -> int:
+    """The number in which these bits are set."""
+    flags = np.zeros(int(places[-1]) + 1, np.uint8)
+    flags[places] = 1
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
 def _check_shape(layer: int, ids: I32, weights: F32) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from coordinator.cost import Expected, expected
 from coordinator.demand import Demand
-from coordinator.pace import NOTICEABLE_S, Pace, Paces
+from coordinator.pace import NOTICEABLE_S, Pace, Paces, farther_s
 from coordinator.placement import Holder, Placement, paced, place
 from protocol.messages import I32, U8
 from protocol.stock import Stock
@@ -58,14 +58,21 @@ class Planner:
             return self._by_pace(version, holders, frozenset(), before)
         trial = self._of_few_layers()
 
+        alike = _alike(holders)
+
         def token_s(placement: Placement) -> float:
-            return trial.outlook(placement, holders, here).experts_s
+            return trial.outlook(placement, alike, here).experts_s
 
         as_it_is = self._as_it_is(version, holders, before)
         best_s = np.inf if as_it_is is None else token_s(as_it_is)
-        best, all_s = None, np.inf
+        best, all_s, left_over = None, np.inf, 0
         for out in _who_may_be_left_out(holders, everybody=here.local is not None):
-            this_s = token_s(trial._by_pace(version, self._scaled(holders), out, before))
+            this = trial._by_pace(version, self._scaled(holders), out, before)
+            if not out:
+                left_over = this.left_over(trial.stock)
+            elif len(out) < len(holders) and this.left_over(trial.stock) > left_over:
+                continue  # somebody is the only one to have something
+            this_s = token_s(this)
             all_s = all_s if out else this_s
             enough_s = min(WORTH * best_s, best_s - NOTICEABLE_S * len(trial.stock.layers))
             if (best is None and as_it_is is None) or this_s < enough_s:
@@ -135,6 +142,17 @@ class Planner:
         """With room for as large a part of few layers as they have room for of all."""
         part = self._of_few_layers().stock.bytes / max(1, self.stock.bytes)
         return [holder if holder.room < 0 else replace(holder, room=int(holder.room * part)) for holder in holders]
+
+
+def _alike(holders: Sequence[Holder]) -> list[Holder]:
+    """The same, but those who are not noticeably farther away than the nearest are as near."""
+    paces = [holder.pace or Pace(entry_s=0.0) for holder in holders]
+    call_s = np.array([pace.call_s for pace in paces])
+    near_s = call_s.min(initial=np.inf)
+    return [
+        replace(holder, pace=replace(pace, call_s=near_s + far_s))
+        for holder, pace, far_s in zip(holders, paces, farther_s(call_s).tolist(), strict=True)
+    ]
 
 
 def _mask(sizes: Sequence[int]) -> U8:

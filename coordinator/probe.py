@@ -1,15 +1,15 @@
-"""Whether anybody listens at a local endpoint, told at once; a ZeroMQ socket would only stay silent."""
+"""Whether anybody listens at an endpoint, told at once; a ZeroMQ socket would only stay silent."""
 
 from __future__ import annotations
 
 import socket
 
-CONNECT_S = 1.0
-"""Loopback connections are made or refused in far less."""
+CONNECT_S = 3.0
+"""Loopback connections are made or refused in far less, others too unless a packet is lost."""
 
 
 def somebody_listens(endpoint: str) -> bool:
-    """True if something accepts connections at a loopback tcp or abstract ipc endpoint, whatever it is."""
+    """True if something accepts connections at a tcp or abstract ipc endpoint, whatever it is."""
     transport, _, address = endpoint.partition("://")
     try:
         if transport == "ipc":

@@ -8,28 +8,48 @@ from typing import Any
 import numpy as np
 
 from coordinator.cost import Expected
-from coordinator.member import Member
+from coordinator.member import Member, State
 from coordinator.members import Members
+from coordinator.pace import Pace
 from coordinator.plan import DEVICE
+from coordinator.signs import Sign, sign_of
 from coordinator.tallies import Counters, Tally
 from protocol.expert_sources import BEAT_SOURCES, TIER_COUNTS
 from protocol.messages import Beat
 
+SHOWN_GONE_S = 600.0
+"""For so long after they were last heard of, members that are gone are told of."""
+SHOWN_GONE = 16
+"""And no more of them than that."""
+
 
 def mesh_report(members: Members, counters: Counters, suspects: Collection[int], now: float) -> dict[str, Any]:
-    """Placement, counters and every worker, those that are gone last. `suspects` are serial numbers."""
+    """Placement, counters and every worker, those that went lately last. `suspects` are serial numbers."""
     there = sorted(members, key=lambda member: member.name)
-    outlook = members.outlook()
+    outlook, paces = members.outlook(), members.paces()
     living = [
-        _worker(member, _state(members, member, suspects), int(members.active.held(member.serial).sum()), counters, now)
-        | _standing(members, member, outlook)
+        _worker(
+            member,
+            members.state(member, late=member.serial in suspects),
+            int(members.active.held(member.serial).sum()),
+            counters,
+            now,
+        )
+        | _sign(sign_of(member, members.terms.beat_s))
+        | _standing(members, member, paces.get(member.serial), outlook)
         for member in there
         if member.holds
     ]
+    left = _left_lately(members, now)
     gone = [
-        _worker(member, "gone", 0, counters, now) | {"reason": reason}
-        for member, reason in sorted(members.gone.values(), key=lambda entry: entry[0].name)
+        _worker(member, members.state(member), 0, counters, now) | {"reason": reason}
+        for member, reason in left
         if member.holds
+    ]
+    silent = [
+        _lookahead(member, members.state(member), now) | {"reason": reason}
+        for member, reason in left
+        if not member.holds
     ]
     return {
         "placement": members.active.version,
@@ -38,10 +58,11 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
         "local_entries": counters.local_entries,
         "device_entries": counters.device_entries,
         "replans": counters.replans,
+        "hedges": counters.hedges,
         "late_replies": counters.late_replies,
         "dropped": counters.dropped,
         "workers": living + gone,
-        "lookahead": [_lookahead(member, now) for member in there if not member.holds],
+        "lookahead": [_lookahead(member, "ready", now) for member in there if not member.holds] + silent,
     }
 
 
@@ -51,9 +72,8 @@ def _outlook(outlook: Expected) -> dict[str, Any]:
     return {"token_us": round(outlook.token_s * 1e6), "limits": limits}
 
 
-def _standing(members: Members, member: Member, outlook: Expected | None) -> dict[str, Any]:
+def _standing(members: Members, member: Member, pace: Pace | None, outlook: Expected | None) -> dict[str, Any]:
     """How fast it is as far as that is known, how long of a token it is the last one, and why it holds nothing."""
-    pace = member.paced
     facts: dict[str, Any] = {
         "pace": None if pace is None else {"entry_us": pace.entry_s * 1e6, "call_us": pace.call_s * 1e6},
         "last_us": None if outlook is None else round(outlook.last_of(member.serial) * 1e6),
@@ -62,21 +82,21 @@ def _standing(members: Members, member: Member, outlook: Expected | None) -> dic
     return facts if reason is None else facts | {"left_out": reason}
 
 
-def _state(members: Members, member: Member, suspects: Collection[int]) -> str:
-    if member.failed:
-        return "failed"
-    if member.serial in suspects:
-        return "suspect"
-    return "ready" if member.serial in members.active.members else "assigning"
+def _left_lately(members: Members, now: float) -> list[tuple[Member, str]]:
+    """By name, and why: the last ones that ended, if they were heard of in the last minutes."""
+    latest = list(members.gone.values())[-SHOWN_GONE:]
+    lately = [one for one in latest if one[0].beat_at is None or now - one[0].beat_at <= SHOWN_GONE_S]
+    return sorted(lately, key=lambda one: one[0].name)
 
 
-def _lookahead(member: Member, now: float) -> dict[str, Any]:
+def _lookahead(member: Member, state: str, now: float) -> dict[str, Any]:
     """One that looks ahead; its beats count layer inputs as calls, and experts that it hinted at as entries."""
     beat = member.beat
     return {
         "name": member.name,
         "pid": member.hello.pid,
         "host": member.hello.host,
+        "state": state,
         "inputs": 0 if beat is None else _count(beat.calls),
         "hints": 0 if beat is None else _count(beat.entries),
         "busy_s": 0.0 if beat is None else _count(beat.busy_us) * 1e-6,
@@ -86,7 +106,7 @@ def _lookahead(member: Member, now: float) -> dict[str, Any]:
     }
 
 
-def _worker(member: Member, state: str, experts: int, counters: Counters, now: float) -> dict[str, Any]:
+def _worker(member: Member, state: State, experts: int, counters: Counters, now: float) -> dict[str, Any]:
     tally, beat = counters.workers.get(member.name, Tally()), member.beat
     facts: dict[str, Any] = {
         "name": member.name,
@@ -95,7 +115,7 @@ def _worker(member: Member, state: str, experts: int, counters: Counters, now: f
         "host": member.hello.host,
         "isa": member.hello.isa,
         "threads": member.hello.threads,
-        "state": state,
+        "state": state.value,
         "experts": experts,
         "calls": tally.calls,
         "entries": tally.entries,
@@ -111,6 +131,10 @@ def _worker(member: Member, state: str, experts: int, counters: Counters, now: f
         "progress": list(member.progress),
     }
     return facts | ({"reason": member.failed} if member.failed else {})
+
+
+def _sign(sign: Sign) -> dict[str, Any]:
+    return {"sign": sign.word} | ({"why": sign.why} if sign.why else {})
 
 
 def _since_start(beat: Beat) -> dict[str, Any]:

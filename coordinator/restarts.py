@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coordinator.hosts import NOT_REACHED
+
+MOST_COUNTED = 100
+"""Short lives in a row, after which the delay does not change any more."""
+IN_ORDER = 0
+"""Exit code of a role that left because it was asked to, by `expertmesh drain` or a signal: nobody wants it back."""
 BAD_SETTING = 2
 """Exit code of a role that cannot run as it was asked to: starting it again cannot help."""
 
@@ -45,12 +51,14 @@ class GiveUp:
 
 def after_exit(code: int, lived_s: float, history: RestartHistory, policy: RestartPolicy) -> Again | GiveUp:
     """What to do about a role that lived for `lived_s` and ended with `code` (negative for a signal)."""
+    if code == IN_ORDER:
+        return GiveUp(why="it left as it was asked to")
     if code == BAD_SETTING:
         return GiveUp(why="it cannot run as it was asked to")
     if lived_s >= policy.sound_s:
         return Again(delay_s=policy.first_delay_s, history=RestartHistory())
-    short_lives = history.short_lives + 1
-    if short_lives > policy.limit:
+    short_lives = min(history.short_lives + 1, MOST_COUNTED)
+    if short_lives > policy.limit and code != NOT_REACHED:  # a machine that is not there may come back
         return GiveUp(why=f"it ended {short_lives} times in a row within {policy.sound_s:g} s of its start")
     delay_s = min(policy.first_delay_s * 2.0 ** (short_lives - 1), policy.longest_delay_s)
     return Again(delay_s=delay_s, history=RestartHistory(short_lives=short_lives))

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from coordinator.config import COORDINATOR, LOOKAHEAD
-from coordinator.restarts import Again, GiveUp, RestartHistory, RestartPolicy, after_exit
+from coordinator.restarts import BAD_SETTING, IN_ORDER, Again, GiveUp, RestartHistory, RestartPolicy, after_exit
 from protocol.errors import ExpertmeshError
+
+TAIL_LINES = 8
+"""Of a process that is given up."""
 
 
 class Process(Protocol):
@@ -22,6 +25,7 @@ class Process(Protocol):
     def pid(self) -> int: ...
     def exit_code(self) -> int | None: ...
     def ended(self) -> str: ...
+    def tail(self, count: int) -> list[str]: ...
 
 
 class Starter(Protocol):
@@ -44,9 +48,13 @@ class Role:
     """When it is started again; None while it runs or if it is given up."""
     given_up: str = ""
     """Why it is not started again."""
+    left: bool = False
+    """It left as it was asked to."""
 
     @property
     def state(self) -> str:
+        if self.left:
+            return "left"
         return "given up" if self.given_up else "running" if self.again_at is None else "restarting"
 
 
@@ -82,17 +90,19 @@ class Supervisor:
             return self._restart(role) if now >= role.again_at else []
         child = self._launcher.children[role.name]
         code = child.exit_code()
-        if code is None:
+        if code is None or (role.name == COORDINATOR and code == IN_ORDER):  # which is the end of it all
             return []
         lines = [f"{role.name} (process {child.pid}) {child.ended()}"]
         match after_exit(code, now - child.started_at, role.history, self._policy):
             case Again(delay_s=delay_s, history=history):
                 role.again_at, role.history = now + delay_s, history
             case GiveUp(why=why):
-                if role.name == COORDINATOR or not (self.begun or role.name == LOOKAHEAD):
-                    raise ExpertmeshError(f"{lines[0]}; it is not started again: {why}")
-                role.given_up = why
-                lines.append(f"{role.name} is not started again: {why}")
+                if role.name == COORDINATOR or not (self.begun or role.name == LOOKAHEAD or code == IN_ORDER):
+                    raise ExpertmeshError(
+                        "\n".join([f"{lines[0]}; it is not started again: {why}", *_tail(child, code)])
+                    )
+                role.given_up, role.left = why, code == IN_ORDER
+                lines += [f"{role.name} is not started again: {why}", *_tail(child, code)]
         return lines
 
     def _restart(self, role: Role) -> list[str]:
@@ -100,3 +110,8 @@ class Supervisor:
         role.restarts += 1
         role.pid = self._launcher.start(role.name).pid
         return [f"{role.name} started again (process {role.pid})"]
+
+
+def _tail(child: Process, code: int) -> list[str]:
+    """What it wrote last, where no error line of its own says all there is to know."""
+    return [] if code in (IN_ORDER, BAD_SETTING) else [f"{child.name} wrote: {line}" for line in child.tail(TAIL_LINES)]

@@ -62,6 +62,8 @@ class Counters:
     """Those that the coordinator's own slots computed."""
     replans: int = 0
     """Parts that were taken from a worker that was late, lost or failed."""
+    hedges: int = 0
+    """Parts that others were asked for, too, because their worker took longer than it does."""
     late_replies: int = 0
     """Well-formed answers that came too late, or again, and were dropped."""
     dropped: int = 0
@@ -92,6 +94,7 @@ class Counters:
             local_entries=self.local_entries - earlier.local_entries,
             device_entries=self.device_entries - earlier.device_entries,
             replans=self.replans - earlier.replans,
+            hedges=self.hedges - earlier.hedges,
             late_replies=self.late_replies - earlier.late_replies,
             dropped=self.dropped - earlier.dropped,
             workers={name: tally.minus(before.get(name, Tally())) for name, tally in self.workers.items()},

@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import ConfigError
+from protocol.keys import DialKeys, ListenKeys
 
 Read = Callable[[Any], Any]
 """Takes a key's TOML value and returns what the program uses; ValueError says what is wrong with it."""
+
+KeysOf = Callable[[Mapping[str, Any]], Mapping[str, Read]]
+"""Takes a table as it was found and returns the keys that it may have: what one may say can depend on another."""
 
 NOT_YET = "not available yet"
 
@@ -100,6 +104,21 @@ def model_beside(folder: Path) -> Read:
     return read
 
 
+def keys_beside(folder: Path, *, to_listen: bool = False) -> Read:
+    """A key file, or a folder of keys, which is needed `to_listen`; a relative path starts at `folder`."""
+
+    def read(value: Any) -> Path:
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise ValueError(f"the path of keys is expected, found {shown(value)}")
+        path = (folder / os.path.expanduser(value)).absolute()
+        if to_listen:
+            ListenKeys.load(path)
+        DialKeys.load(path)
+        return path
+
+    return read
+
+
 def made_beside(folder: Path) -> Read:
     """A file that may come to be, in a folder that is there; a relative path starts at `folder`."""
 
@@ -111,6 +130,36 @@ def made_beside(folder: Path) -> Read:
             raise ValueError(f"{path.parent} is no folder")
         if os.path.exists(path) and not os.path.isfile(path):
             raise ValueError(f"{path} is not a file")
+        return path
+
+    return read
+
+
+def file_beside(folder: Path) -> Read:
+    """A file that can be read; a relative path starts at `folder`."""
+
+    def read(value: Any) -> Path:
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise ValueError(f"the path of a file is expected, found {shown(value)}")
+        path = (folder / os.path.expanduser(value)).absolute()
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise ValueError(f"{path}: {error.strerror}") from None
+        return path
+
+    return read
+
+
+def folder_beside(folder: Path) -> Read:
+    """A folder, or none yet; a relative path starts at `folder`."""
+
+    def read(value: Any) -> Path:
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise ValueError(f"the path of a folder is expected, found {shown(value)}")
+        path = (folder / os.path.expanduser(value)).absolute()
+        if os.path.exists(path) and not os.path.isdir(path):
+            raise ValueError(f"{path} is not a folder")
         return path
 
     return read
@@ -161,13 +210,13 @@ class Reader:
             return {}
         return self._read(section, 0, value, keys, required)
 
-    def tables(self, section: str, keys: Mapping[str, Read], required: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    def tables(self, section: str, keys_of: KeysOf, required: tuple[str, ...] = ()) -> list[dict[str, Any]]:
         """The good values of each table `[[section]]`."""
         value = self.document.get(section, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             self.problem(section, 0, None, f"tables are expected: [[{section}]]")
             return []
-        return [self._read(section, index, item, keys, required) for index, item in enumerate(value)]
+        return [self._read(section, index, item, keys_of(item), required) for index, item in enumerate(value)]
 
     def _read(
         self, section: str, index: int, found: dict[str, Any], keys: Mapping[str, Read], required: tuple[str, ...]

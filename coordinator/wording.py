@@ -9,8 +9,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in words, in decimal units."""
-    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+    """Bytes in words, in the units in which memory is asked for."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= scale:
             return f"{count / scale:.3g} {unit}" if count < 1000 * scale else f"{count / scale:.0f} {unit}"
     return counted(count, "byte")

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 
 from expert_worker.hinted import Hinted
 from expert_worker.opening import open_bank
+from expert_worker.siblings import ALONE, Siblings, siblings_argument
 from expert_worker.sources.choice import GIB, Asked
 from protocol.expert_sources import SOURCES
 from protocol.gib import gib_argument
@@ -42,15 +43,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--ram-gib", type=gib_argument, metavar="N", help="memory for copies of experts, in GiB, or auto"
     )
     parser.add_argument("--headroom-gib", type=gib_argument, metavar="N", help="GiB left to everything else, or auto")
+    parser.add_argument("--of", metavar="N/M", help="N of the cluster's M workers are started alike on this machine")
     options = parser.parse_args(arguments)
     asked = Asked(source=options.source, ram=_bytes(options.ram_gib), headroom=_bytes(options.headroom_gib))
-    return process.run(options, lambda model: _holder(model, options.threads, asked))
+    try:
+        siblings = siblings_argument(options.of, options.connect) if options.of else ALONE
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"argument --of: {error}")
+    return process.run(options, lambda model: _holder(model, options.threads, asked, siblings))
 
 
 @contextmanager
-def _holder(model: Model, threads: int, asked: Asked) -> Iterator[process.Holder]:
+def _holder(model: Model, threads: int, asked: Asked, siblings: Siblings) -> Iterator[process.Holder]:
     entry_ns = kernel_trial(model.layout, threads)
-    with open_bank(model, threads, asked) as (bank, pages), Hinted(bank, model.geometry) as hinted:
+    with open_bank(model, threads, asked, siblings) as (bank, pages), Hinted(bank, model.geometry) as hinted:
         yield process.Holder(
             experts=bank,
             role="worker",

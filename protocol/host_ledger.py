@@ -46,10 +46,15 @@ class Ledger:
         """Bytes that other processes of this host are going to take."""
         self.available = available_beside(memory, rooms, others)
         """Bytes that may be planned with."""
+        self._others = tuple(others)
         self._file = file
         self._groups = tuple(map(_inode, groups))
 
-    def promise(self, count: int) -> Pledge:
+    def taken_by(self, family: int) -> int:
+        """Bytes that others of a family are going to take, or have taken by now."""
+        return sum(promise.bytes for promise in self._others if family and promise.family == family)
+
+    def promise(self, count: int, family: int = 0) -> Pledge:
         """Say that this process is going to take so many bytes. LedgerError if the ledger cannot be written."""
         pid = os.getpid()
         promise = Promise(
@@ -59,6 +64,7 @@ class Ledger:
             space=_space(),
             written=_now(),
             groups=self._groups,
+            family=family,
             bytes=count,
             touched=0,
         )
@@ -70,8 +76,9 @@ class Ledger:
 class Pledge:
     """This process's promise in the ledger, to be withdrawn when all is touched or given up; used by one thread.
 
-    What has been touched shows in every reading of memory, and is promised no more. If the process ends without a
-    word, others drop its promise when they next look.
+    What has been touched shows in every reading of memory, and is promised no more. One of a family stays until its
+    bytes are given up, for the others have to know of them. If the process ends without a word, others drop its promise
+    when they next look.
     """
 
     def __init__(self, path: Path, promise: Promise) -> None:
@@ -82,7 +89,8 @@ class Pledge:
 
     def touched(self, count: int) -> None:
         """Of the bytes promised, `count` have been touched by now. Cheap: written after a good part more alone."""
-        if self._is_open and count - self._promise.touched >= self._step:
+        whole = count >= self._promise.bytes > self._promise.touched
+        if self._is_open and (whole or count - self._promise.touched >= self._step):
             now = replace(self._promise, touched=min(count, self._promise.bytes), written=_now())
             if self._update((now,), within_s=0):  # else the next time
                 self._promise = now

@@ -13,7 +13,7 @@ from typing import Any
 from protocol.errors import ExpertmeshError
 from protocol.host_memory import HostMemory
 
-FORM = "expertmesh ledger 1"
+FORM = "expertmesh ledger 2"
 BYTES_AT_MOST = 1 << 16
 """Of the file. A promise takes some 200."""
 PROMISES_AT_MOST = 256
@@ -39,6 +39,8 @@ class Promise:
     """When this was last written, in seconds since the machine was started."""
     groups: tuple[int, ...]
     """Inodes of the memory groups around the process: these bytes will be counted there."""
+    family: int
+    """Processes that share memory out evenly have the same number here; 0 for who has none of them."""
     bytes: int
     touched: int
     """How many of them the kernel counts as taken already."""

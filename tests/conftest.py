@@ -8,13 +8,21 @@ from pathlib import Path
 import moe_models
 import pytest
 from hypothesis import settings
-from worker_process import ScriptedCoordinator
+from worker_process import ScriptedCoordinator, Start, holders_of, write_model
 
 # Machines of any speed and load run these tests: an example that takes long is no failure.
 settings.register_profile("expertmesh", deadline=None)
 settings.load_profile("expertmesh")
 
 DEMO_MODEL = Path(__file__).parents[1] / "configs" / "demo-moe-q4_k_m.gguf"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What programs keep of their runs goes to a folder of this session, not to the account's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +43,19 @@ def coordinator() -> Iterator[ScriptedCoordinator]:
     """A coordinator over real sockets that says what a test has it say, for processes that hold experts."""
     with ScriptedCoordinator.listening() as coordinator:
         yield coordinator
+
+
+@pytest.fixture(scope="session")
+def holder_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model for processes that hold experts, whose shape is in `worker_process`."""
+    return write_model(tmp_path_factory.mktemp("holder-model"))
+
+
+@pytest.fixture
+def start_worker(coordinator: ScriptedCoordinator, holder_model: Path, tmp_path: Path) -> Iterator[Start]:
+    """Starts workers for that coordinator; they are killed at the end."""
+    with holders_of(coordinator, holder_model, tmp_path, "expert_worker.main") as start:
+        yield start
 
 
 @pytest.fixture(scope="session")

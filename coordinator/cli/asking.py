@@ -19,6 +19,7 @@ from coordinator.client import Client, SilentError
 from coordinator.interrupts import Interrupted
 from coordinator.probe import somebody_listens
 from protocol.errors import ConfigError
+from protocol.keys import DialKeys
 
 EVERY_S = 1.0
 """From an answer to the next question, while it is watched."""
@@ -27,12 +28,12 @@ Show = Callable[[Load, float], None]
 """Shows the newest report, and for how many seconds another one has been waited for in vain."""
 
 
-def tell_status(endpoint: str, *, as_json: bool, watch: bool, within_s: float) -> None:
+def tell_status(endpoint: str, *, keys: DialKeys | None, as_json: bool, watch: bool, within_s: float) -> None:
     """Print what the coordinator at `endpoint` tells; ConfigError if it does not answer, or no longer, in time."""
     if not somebody_listens(endpoint):
         raise ConfigError(f"nothing listens at {endpoint}: is this cluster up?")
     load = Load()
-    with Client(endpoint) as client:
+    with Client(endpoint, keys=keys) as client:
         load.take(_first(client, within_s), time.monotonic())
         if as_json:
             _tell(client, load, _put_json, watch, within_s)

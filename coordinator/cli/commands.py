@@ -15,7 +15,22 @@ from coordinator.cli.wording import harmless
 from coordinator.interrupts import Interrupts
 from protocol.errors import ExpertmeshError
 
-COMMANDS = ("generate", "up", "status", "worker", "peer", "lookahead", "model", "profile", "logits")
+COMMANDS = (
+    "generate",
+    "up",
+    "plan",
+    "status",
+    "logs",
+    "drain",
+    "worker",
+    "peer",
+    "lookahead",
+    "model",
+    "profile",
+    "keys",
+    "logits",
+    "hosted",
+)
 
 FAILED = 2
 """Exit code of a command that could not do what it was asked to."""

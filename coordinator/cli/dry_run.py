@@ -10,6 +10,7 @@ from coordinator.cli.plan_view import print_plan
 from coordinator.config import ClusterConfig
 from coordinator.cores import usable_cores
 from coordinator.launch_plan import plan_here
+from coordinator.launcher import tunnels_for
 from coordinator.question import Question
 from coordinator.tokenizer import Tokenizer
 from protocol.errors import ConfigError
@@ -28,10 +29,12 @@ def show_plan(config: ClusterConfig, question: Question | None = None, *, shared
         put(f"the cluster that is up at {config.coordinator.listen} would be asked, and nothing started\n")
         return
     for group in config.workers:
-        _check_copy(group.model_path, f"workers {group.name}", mark, config.model)
+        if group.host is None:
+            _check_copy(group.model_path, f"workers {group.name}", mark, config.model)
     for peer in config.peers:
-        _check_copy(peer.model_path, f"peer {peer.name}", mark, config.model)
-    print_plan(plan_here(config, usable_cores()))
+        if peer.host is None:
+            _check_copy(peer.model_path, f"peer {peer.name}", mark, config.model)
+    print_plan(plan_here(config, usable_cores(), tunnels_for(config)))
 
 
 def _checked(path: Path, question: Question | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from coordinator.cli.heard_warnings import HeardWarnings
 from coordinator.cli.output import put
 from coordinator.config import ClusterConfig
 from coordinator.guard import Guard
@@ -13,6 +14,7 @@ from coordinator.launch_plan import OPENING_S
 from coordinator.launcher import Launcher, launched
 
 if TYPE_CHECKING:
+    from coordinator.cli.answer_view import AnswerView
     from coordinator.question import Question
 
 GREET_S = 30.0
@@ -25,20 +27,28 @@ GREET_AGAIN_S = 5.0
 def generate(config: ClusterConfig, question: Question, interrupts: Interrupts, *, shared: bool, as_json: bool) -> None:
     """Ask the cluster of `config` and print the answer. With `shared` it is up already, else it is started for this."""
     if shared:
-        _ask(config, question, None, interrupts, as_json=as_json)
+        _ask(config, question, None, HeardWarnings(), interrupts, as_json=as_json)
     else:
-        with launched(config, interrupts) as launcher:
-            _ask(config, question, launcher, interrupts, as_json=as_json)
+        warnings = HeardWarnings()
+        with launched(config, interrupts, warnings.on_line) as launcher:
+            _ask(config, question, launcher, warnings, interrupts, as_json=as_json)
 
 
 def _ask(
-    config: ClusterConfig, question: Question, launcher: Launcher | None, interrupts: Interrupts, *, as_json: bool
+    config: ClusterConfig,
+    question: Question,
+    launcher: Launcher | None,
+    warnings: HeardWarnings,
+    interrupts: Interrupts,
+    *,
+    as_json: bool,
 ) -> None:
     with interrupts.held():  # loaded here, while the children start
         from coordinator.answering import answer, prompt_ids_of
         from coordinator.cli.answer_view import AnswerView
         from coordinator.client import Client, watch_nothing
         from coordinator.tokenizer import Tokenizer
+        from protocol.keys import dial_keys
         from protocol.model import Model
 
     view = AnswerView(show_text=not as_json, interrupts=interrupts)
@@ -46,14 +56,26 @@ def _ask(
         tokenizer = Tokenizer.of(model.files.metadata)
         prompt_ids = prompt_ids_of(question, tokenizer, model.geometry)
         mark, geometry = model.fingerprint, model.geometry.handshake()
-        with Client(config.coordinator.listen, fingerprint=mark, geometry=geometry) as client:
-            watch = Guard(launcher, client, view.tell) if launcher else watch_nothing
+        keys = dial_keys(config.keys)
+        with Client(config.coordinator.listen, keys=keys, fingerprint=mark, geometry=geometry) as client:
+            guard = Guard(launcher, client, view.tell) if launcher else watch_nothing
+
+            def watch() -> None:
+                guard()
+                _show(warnings, view)
+
             client.greet(_greet_s(config, launcher), watch)
             report = answer(client, tokenizer, question, prompt_ids, view, watch)
         if as_json:
             put(json.dumps(report) + "\n")
         else:
             view.report(report)
+        _show(warnings, view)  # an answer of few tokens may have come before them
+
+
+def _show(warnings: HeardWarnings, view: AnswerView) -> None:
+    for line in warnings.news():
+        view.tell(line)
 
 
 def _greet_s(config: ClusterConfig, launcher: Launcher | None) -> float:

@@ -15,7 +15,7 @@ def headline(report: dict[str, Any]) -> list[str]:
     )
     computing = (
         f"{report['isa']}{_device(report)}, local entries {report['local_entries']}, replans {report['replans']}, "
-        f"late replies {report['late_replies']}"
+        f"hedges {report['hedges']}, late replies {report['late_replies']}"
     )
     return [one for one in (under_way, computing, _drafts(report["drafts"]), _profile(report["profile"])) if one]
 

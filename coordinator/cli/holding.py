@@ -12,9 +12,10 @@ from typing import NoReturn
 import click
 
 from coordinator.cli.numbers import Whole
-from coordinator.cli.paths import MODEL, MODEL_HELP
+from coordinator.cli.paths import MODEL, MODEL_HELP, Existing
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
+from protocol.keys import dial_keys
 from protocol.startup import SIGNALS
 
 CONNECT = click.option(
@@ -22,6 +23,9 @@ CONNECT = click.option(
 )
 ITS_MODEL = click.option("--model", required=True, type=MODEL, help=MODEL_HELP)
 NAME = click.option("--name", default=None, help="What to call it.  [default: host name and process number]")
+KEYS = click.option(
+    "--keys", type=Existing(folder=True), help="A key file, or a folder of keys: see expertmesh keys --help."
+)
 ORPHAN_S = click.option(
     "--orphan-s",
     type=Whole(1, 10**6),
@@ -29,17 +33,35 @@ ORPHAN_S = click.option(
     show_default=True,
     help="Leave after so many seconds without a coordinator.",
 )
+DRAIN_S = click.option(
+    "--drain-s",
+    type=Whole(0, 10**6),
+    default=20,
+    show_default=True,
+    help="After SIGTERM wait so many seconds for others to hold its experts.",
+)
 
 
-def become(module: str, *more: str, connect: str, model: Path, name: str | None, orphan_s: int) -> NoReturn:
+def become(
+    module: str,
+    *more: str,
+    connect: str,
+    model: Path,
+    name: str | None,
+    keys: Path | None,
+    orphan_s: int,
+    drain_s: int = 0,
+) -> NoReturn:
     """Run `module` in place of this process, with `more` options. ConfigError if one of the others is of no use."""
     from coordinator.hello import MAX_NAME, is_name
 
-    check_endpoint(connect, dial=True)
+    check_endpoint(connect, dial=True, keyed=keys is not None)
+    dial_keys(keys)
     name = f"{socket.gethostname()[:40]}-{os.getpid()}" if name is None else name
     if not is_name(name):
         raise ConfigError(f"--name is {name!r}, expected 1 to {MAX_NAME} printable characters")
     arguments = [f"--connect={connect}", f"--model={model}", f"--name={name}"]  # which may begin with a dash
-    arguments += [f"--orphan-s={orphan_s}", *more]
+    arguments += [] if keys is None else [f"--keys={keys}"]
+    arguments += [f"--orphan-s={orphan_s}", f"--drain-s={drain_s}", *more]
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until protocol.startup has them end it without a traceback
     os.execv(sys.executable, [sys.executable, "-P", "-m", module, *arguments])

@@ -8,12 +8,16 @@ import time
 from queue import Empty, SimpleQueue
 
 from coordinator.cli.cluster_view import ClusterView, LiveView, PlainView
+from coordinator.cli.kept_view import KeptView
 from coordinator.client import Client
 from coordinator.config import COORDINATOR, ClusterConfig
 from coordinator.interrupts import Interrupted, Interrupts
 from coordinator.launcher import Launcher, launched
+from coordinator.process_logs import LAUNCHER, ProcessLogs, default_folder, stamped
 from coordinator.restarts import RestartPolicy
 from coordinator.supervisor import Supervisor
+from protocol.errors import ExpertmeshError
+from protocol.keys import dial_keys
 from protocol.shards import ModelFiles
 
 LOOK_S = 0.1
@@ -25,39 +29,48 @@ ASK_S = 0.5
 def keep_up(config: ClusterConfig, interrupts: Interrupts) -> None:
     """Run the cluster until a signal, or a client's Stop, ends it. ExpertmeshError if it cannot be kept running."""
     said: SimpleQueue[str] = SimpleQueue()
-    view: ClusterView = LiveView(config) if sys.stdout.isatty() else PlainView(config)
-    try:
-        with launched(config, interrupts, lambda name, line: said.put(f"{name}: {_unstamped(line)}")) as launcher, view:
-            view.tell(str(launcher.plan.lookahead))
-            _supervise(launcher, view, said)
-    except Interrupted as interrupted:
-        view.tell(f"stopped by {interrupted}")
-    else:
-        view.tell("stopped by a client")
+    shown: ClusterView = LiveView(config) if sys.stdout.isatty() else PlainView(config)
+    with ProcessLogs(config.launch.logs or default_folder(config.coordinator.listen)) as logs:
+
+        def on_line(name: str, line: str) -> None:
+            logs.write(name, [line])
+            said.put(f"{name}: {_unstamped(line)}")
+
+        view = KeptView(shown, logs)
+        try:
+            with launched(config, interrupts, on_line) as launcher, view:
+                view.note(f"logs are in {logs.folder}")
+                view.note(str(launcher.plan.lookahead))
+                _supervise(launcher, view, said)
+        except Interrupted as interrupted:
+            view.note(f"stopped by {interrupted}")
+        except ExpertmeshError as error:
+            logs.write(LAUNCHER, [stamped(f"error: {error}")])
+            raise
+        else:
+            view.note("stopped by a client")
 
 
-def _supervise(launcher: Launcher, view: ClusterView, said: SimpleQueue[str]) -> None:
+def _supervise(launcher: Launcher, view: KeptView, said: SimpleQueue[str]) -> None:
     """Returns when the coordinator has stopped the cluster in an orderly way."""
     supervisor = Supervisor(launcher, RestartPolicy())
     asked_at = -ASK_S
     changed: str | None = None
-    with Client(launcher.plan.listen) as client, ModelFiles.open(launcher.plan.model) as model:
+    keys = dial_keys(launcher.plan.keys)
+    with Client(launcher.plan.listen, keys=keys) as client, ModelFiles.open(launcher.plan.model) as model:
         while launcher.children[COORDINATOR].exit_code() != 0:
-            _tell_all(view, _waiting(said))
-            _tell_all(view, supervisor.tick())
+            for line in _waiting(said):
+                view.tell(line)
+            for line in supervisor.tick():
+                view.note(line)
             if time.monotonic() - asked_at >= ASK_S:
                 asked_at = time.monotonic()
                 client.ask_status()
                 if changed is None and (changed := model.changed()) is not None:
-                    view.tell(f"error: {changed}; start again with it whole")
+                    view.note(f"error: {changed}; start again with it whole")
             report = client.poll_status(LOOK_S)
             supervisor.begun = supervisor.begun or (report is not None and report["state"] != "waiting")
             view.show(supervisor.roles.values(), report)
-
-
-def _tell_all(view: ClusterView, lines: list[str]) -> None:
-    for line in lines:
-        view.tell(line)
 
 
 def _unstamped(line: str) -> str:

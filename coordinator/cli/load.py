@@ -8,6 +8,7 @@ from typing import Any
 from coordinator.cli.tier_figures import Tiers
 from coordinator.cli.wording import percent
 from coordinator.supervisor import Role
+from coordinator.wording import size
 
 Life = tuple[str, int]
 """A worker's name and process."""
@@ -69,6 +70,11 @@ def busy(worker: dict[str, Any], load: Load) -> str:
     return "" if share is None else percent(share)
 
 
+def state(worker: dict[str, Any]) -> str:
+    """Where it stands, and how it is if that is worth a word."""
+    return f"{worker['state']}, {worker['sign']}" if worker.get("why") else str(worker["state"])
+
+
 def beat_age(member: dict[str, Any]) -> str:
     """How long ago the latest beat came; nothing before the first."""
     return "" if member["beat_age_s"] is None else f"{member['beat_age_s']:.1f} s"
@@ -76,18 +82,18 @@ def beat_age(member: dict[str, Any]) -> str:
 
 def memory(member: dict[str, Any]) -> str:
     """What is resident of a process; nothing before its first beat."""
-    return "" if member["resident_bytes"] is None else f"{member['resident_bytes'] / 2**20:.0f} MiB"
+    return "" if member["resident_bytes"] is None else size(member["resident_bytes"])
 
 
 def _cells(role: Role | None, worker: dict[str, Any] | None, load: Load) -> tuple[str, ...]:
     known = worker or {}
-    state = role.state if role is not None and (not known or role.state != "running") else known["state"]
+    stands = role.state if role is not None and (not known or role.state != "running") else state(known)
     process = str(role.pid if role is not None else known["pid"])
     restarts = str(role.restarts) if role is not None else ""
     if worker is None:
-        return (state, process, restarts, "", "", "", "", "", "")
+        return (stands, process, restarts, "", "", "", "", "", "")
     return (
-        state,
+        stands,
         process,
         restarts,
         str(worker["experts"]),
@@ -109,7 +115,7 @@ def _source(worker: dict[str, Any], lately: Tiers | None) -> str:
 
 def _reported(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Workers, and lookahead processes as if they were some: their inputs are calls, and they hold nothing."""
-    beside = [{**one, "state": "ready", "experts": "", "calls": one["inputs"]} for one in report.get("lookahead", ())]
+    beside = [{**one, "experts": "", "calls": one["inputs"]} for one in report.get("lookahead", ())]
     return [*report.get("workers", ()), *beside]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from coordinator.cli.holding import CONNECT, ITS_MODEL, NAME, ORPHAN_S, become
+from coordinator.cli.holding import CONNECT, ITS_MODEL, KEYS, NAME, ORPHAN_S, become
 from coordinator.config import PREDICTORS
 
 
@@ -14,6 +14,7 @@ from coordinator.config import PREDICTORS
 @CONNECT
 @ITS_MODEL
 @NAME
+@KEYS
 @click.option("--predictor", type=click.Choice(PREDICTORS), default=PREDICTORS[0], show_default=True)
 @ORPHAN_S
 def command(predictor: str, **common: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from coordinator.cli.device_options import Gib
-from coordinator.cli.holding import CONNECT, ITS_MODEL, NAME, ORPHAN_S, become
+from coordinator.cli.holding import CONNECT, DRAIN_S, ITS_MODEL, KEYS, NAME, ORPHAN_S, become
 from coordinator.config import MAX_DEVICE, is_device
 from protocol.errors import ConfigError
 
@@ -16,11 +16,13 @@ from protocol.errors import ConfigError
 @CONNECT
 @ITS_MODEL
 @NAME
+@KEYS
 @click.option("--device", default="cuda:0", show_default=True, metavar="cuda:N", help="Which GPU.")
 @click.option(
     "--vram-gib", type=Gib(), default="auto", show_default=True, help="GiB of experts in its memory; auto: what fits."
 )
 @ORPHAN_S
+@DRAIN_S
 def command(device: str, vram_gib: str, **common: Any) -> None:
     """Hold experts in a GPU's memory for the coordinator at ENDPOINT until it stops or is gone."""
     if device == "cpu" or not is_device(device):

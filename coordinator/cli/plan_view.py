@@ -20,7 +20,11 @@ def print_plan(plan: LaunchPlan) -> None:
 
 
 def _share(process: ProcessPlan) -> str:
+    if not process.threads:
+        return f"leads from {process.host} to here"
     threads = counted(process.threads, "thread")
+    if process.host is not None:
+        return f"{threads} on {process.host}"
     if not process.cores:
         return f"{threads} on any core"
     return f"{threads} on core{'s' * (len(process.cores) > 1)} {', '.join(map(str, process.cores))}"

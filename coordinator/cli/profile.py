@@ -13,9 +13,6 @@ from coordinator.interrupts import Interrupts
 from protocol.errors import RequestError
 
 PROFILE = Existing(folder=False)
-OUT = click.option(
-    "-o", "--out", required=True, metavar="OUT", help="The profile to write, in place of one that is there."
-)
 
 
 @click.group("profile")
@@ -39,7 +36,7 @@ def show_command(interrupts: Interrupts, /, path: Path, as_json: bool) -> None:
 
 @command.command("merge", short_help="Make one profile of several of one model.")
 @click.argument("paths", metavar="FILE...", type=PROFILE, nargs=-1, required=True)
-@OUT
+@click.option("-o", "--out", required=True, metavar="OUT", help="The profile to write, in place of one that is there.")
 @click.pass_obj
 def merge_command(interrupts: Interrupts, /, paths: tuple[Path, ...], out: str) -> None:
     """Add up the uses that several profiles of the same model have counted."""
@@ -59,7 +56,8 @@ def merge_command(interrupts: Interrupts, /, paths: tuple[Path, ...], out: str) 
     type=click.Path(path_type=Path, allow_dash=True),
     help="A UTF-8 file with a prompt; may be given again.",
 )
-@OUT
+@click.option("-o", "--out", required=True, metavar="OUT", help="The profile to write.")
+@click.option("--force", is_flag=True, help="Replace a file that is there: what it has counted is lost.")
 @click.option(
     "--max-tokens",
     type=Whole(0, MAX_TOKENS),
@@ -76,6 +74,7 @@ def record_command(
     prompts: tuple[str, ...],
     files: tuple[Path, ...],
     out: str,
+    force: bool,
     max_tokens: int,
     threads: int | None,
 ) -> None:
@@ -90,4 +89,4 @@ def record_command(
     texts = [*prompts, *(read_prompt_file(path, "--file") for path in files)]
     if not texts:
         raise RequestError("a prompt is expected: -p TEXT or --file FILE")
-    record(model, texts, out, max_tokens=max_tokens, threads=threads or default_threads())
+    record(model, texts, out, force=force, max_tokens=max_tokens, threads=threads or default_threads())

@@ -43,12 +43,15 @@ def merge(paths: Sequence[Path], out: str) -> None:
     _tell(profile, out)
 
 
-def record(path: Path, prompts: Sequence[str], out: str, *, max_tokens: int, threads: int) -> None:
-    """Answer the prompts, and write the profile of that. Raises ExpertmeshError; then nothing is written."""
+def record(path: Path, prompts: Sequence[str], out: str, *, force: bool, max_tokens: int, threads: int) -> None:
+    """Answer the prompts, and write the profile of that, with `force` in place of a file that is there.
+
+    Raises ExpertmeshError; then nothing is written.
+    """
     pool = native.Pool(threads)
     with (
         Model.open(path) as model,
-        _new(out, model) as file,
+        _new(out, model, force) as file,
         ExpertBank(model, pool) as bank,
         opened("cpu", None, model, pool, max_rows=CHUNK, kv="f16") as devices,
     ):
@@ -64,8 +67,8 @@ def record(path: Path, prompts: Sequence[str], out: str, *, max_tokens: int, thr
     _tell(recorder.profile(), out)
 
 
-def _new(out: str, model: Model) -> AbstractContextManager[BinaryIO]:
-    return new_file(out, keep=[file.path for file in model.files.files], option=OPTION)
+def _new(out: str, model: Model, force: bool) -> AbstractContextManager[BinaryIO]:
+    return new_file(out, keep=[file.path for file in model.files.files], option=OPTION, replace=force)
 
 
 def _answer(engine: Engine, prompt: list[int], max_tokens: int, stop_ids: Collection[int]) -> None:

@@ -12,8 +12,7 @@ from coordinator.wording import counted, size
 
 WORTH_SAYING = 0.05
 """A part of the time, or of the work, that is worth a sentence."""
-SILENT_S = 2.0
-"""An age at which a beat is worth a sentence: they come twice a second."""
+_ENDS = {"gone": "is gone", "lost": "is lost", "failed": "gets no work"}
 
 
 def remarks(report: dict[str, Any], load: Load) -> Iterator[str]:
@@ -22,9 +21,11 @@ def remarks(report: dict[str, Any], load: Load) -> Iterator[str]:
     for worker in report["workers"]:
         yield from _of_state(worker)
         begun = Tiers.of(worker)
-        if begun is not None and worker["state"] != "gone":
+        if begun is not None and worker["state"] not in ("gone", "lost"):
             yield from _of_reads(worker["name"], load.lately(worker) or begun)
             yield from _of_tiers(worker["name"], begun)
+    for process in report["lookahead"]:
+        yield from _of_state(process)
 
 
 def _own_work(report: dict[str, Any]) -> Iterator[str]:
@@ -37,19 +38,21 @@ def _own_work(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _of_state(worker: dict[str, Any]) -> Iterator[str]:
-    name, age = worker["name"], worker["beat_age_s"]
+    name, why = worker["name"], worker.get("why", "")
     match worker["state"]:
-        case "gone" | "failed" as state:
-            yield f"{name} {'is gone' if state == 'gone' else 'gets no work'}: {worker.get('reason', '')}"
+        case "gone" | "lost" | "failed" as state:
+            yield f"{name} {_ENDS[state]}: {worker.get('reason', '')}"
         case "suspect":
-            yield f"{name} is late with an answer, and gets no work until that has come"
-        case "assigning":
+            yield f"{name} is late with an answer, and gets no work until that has come" + (why and f"; {why}")
+        case "assigned" | "loading":
             done, total = worker["progress"]
-            yield f"{name} makes its experts ready: {done} of {counted(total, 'layer')}"
+            yield f"{name} makes its experts ready: {done} of {counted(total, 'layer')}" + (why and f"; {why}")
+        case "draining":
+            yield f"{name} leaves as soon as others hold its experts"
+        case _ if why and worker["sign"] != "busy":
+            yield f"{name} is {worker['sign']}: {why}"
     if "left_out" in worker:
         yield f"{name} is given no experts, for it would slow the cluster down: {worker['left_out']}"
-    if worker["state"] != "gone" and age is not None and age >= SILENT_S:
-        yield f"{name} has not been heard of for {age:.0f} s"
 
 
 def _of_reads(name: str, tiers: Tiers) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.cli.headline import headline
-from coordinator.cli.load import Load, beat_age, busy, memory
+from coordinator.cli.load import Load, beat_age, busy, memory, state
 from coordinator.cli.status_remarks import remarks
 from coordinator.cli.tier_figures import Tiers
 from coordinator.cli.wording import percent
@@ -71,7 +71,8 @@ def _members(workers: Iterable[Report], load: Load) -> Section:
 def _member(worker: Report, load: Load) -> tuple[str, ...]:
     numbers = (str(worker[key]) for key in ("threads", "experts", "calls"))
     return (
-        *(worker[key] for key in ("name", "role", "state")),
+        *(worker[key] for key in ("name", "role")),
+        state(worker),
         *numbers,
         busy(worker, load) or f"{worker['busy_s']:.1f} s",
         beat_age(worker),
@@ -90,6 +91,7 @@ def _lookahead(report: Report) -> Section:
         (
             one["name"],
             one["host"],
+            one["state"],
             str(one["inputs"]),
             str(one["hints"]),
             f"{one['busy_s']:.1f} s",
@@ -99,12 +101,12 @@ def _lookahead(report: Report) -> Section:
         )
         for one in report["lookahead"]
     )
-    headings = ("process", "host", "inputs", "hints", "busy", "beat", "memory", "dropped")
+    headings = ("process", "host", "state", "inputs", "hints", "busy", "beat", "memory", "dropped")
     inputs = report["inputs"]
     title = (
         f"lookahead: {counted(inputs['published'], 'layer input')} published, {inputs['refused']} missed by somebody"
     )
-    return Section(title=title, headings=headings, rows=rows, words=2)
+    return Section(title=title, headings=headings, rows=rows, words=3)
 
 
 def _count(name: str) -> Callable[[Tiers], str]:

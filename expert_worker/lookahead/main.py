@@ -23,16 +23,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from expert_worker.lookahead.loop import Lookahead
 from expert_worker.lookahead.predict import PREDICTORS, Oracle, Predictor
 from expert_worker.lookahead.routers import Routers
 from expert_worker.lookahead.trace import read_trace
-from protocol.endpoints import hints_endpoint
+from protocol.endpoints import as_dialled, check_endpoint, hints_endpoint
 from protocol.errors import ConfigError, ExpertError
 from protocol.holder import process
 from protocol.holder.watched_files import WatchedFiles
-from protocol.messages import I32, U8, RunExperts, Sums
+from protocol.keys import dial_keys
 from protocol.model import Model
 from protocol.wire import Publisher, Subscriber
 
@@ -58,8 +59,9 @@ def _opened(model: Model, options: argparse.Namespace) -> Iterator[process.Holde
     routers = Routers.of(model)
     if len(routers.layers) < 2:
         raise ConfigError(f"{model.files.path}: one layer with experts, so there is none to look ahead to")
+    keys, control = dial_keys(options.keys), check_endpoint(options.connect, dial=True, keyed=True)
     lookahead = Lookahead(
-        subscribe=Subscriber,
+        subscribe=lambda named: Subscriber(as_dialled(control, named), keys=keys),
         publish=_publisher,
         predictor=_predictor(routers, options),
         width=model.geometry.width,
@@ -107,26 +109,15 @@ class _NoExperts:
         """Nothing is counted."""
         return {}
 
-    def tend(self, now: float) -> None:
+    def nothing(self, *_: object, **__: object) -> None:
         """There is nothing to look after."""
 
-    def answer(self, work: RunExperts, wait_us: int) -> Sums:
-        raise self._none(work.layer)
+    def refuse(self, *_: object, **__: object) -> NoReturn:
+        """ExpertError to whoever asks for one."""
+        raise ExpertError(0, -1, "a lookahead process holds no experts")
 
-    def make_room(self, wanted: U8, in_force: U8 | None, rank: I32 | None) -> None:
-        raise self._none(0)
-
-    def prepare(self, layer: int, experts: object) -> Iterator[None]:
-        raise self._none(layer)
-
-    def stage(self, layer: int, leaves: int, comes: int) -> Iterator[None]:
-        raise self._none(layer)
-
-    def discard(self, layer: int, expert: int) -> None:
-        """Nothing is ever staged."""
-
-    def _none(self, layer: int) -> ExpertError:
-        return ExpertError(layer, -1, "a lookahead process holds no experts")
+    tend = discard = nothing
+    answer = make_room = prepare = stage = refuse
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ HEADROOM = 4 * GIB
 """Left to everything else on a machine, at most."""
 HEADROOM_SHARE = 10
 """Of a smaller machine or container a tenth."""
+DIRECT_BELOW = 0.4
+"""Of the bytes that a machine's workers are to hold: with room for less, most experts have to be read again and again,
+and then direct reads, which cost no more than the bytes, are faster than pages."""
 HEADROOM_AT_LEAST = 128 << 20
 """But twice of what `pressure.py` gives copies up for, if that is not more than a quarter."""
 
@@ -37,6 +40,15 @@ class Facts:
     """Bytes of memory that the machine or its container has; None where that cannot be read."""
     available: int | None
     """Of these, what can still be taken."""
+    part: float | None = None
+    """Of `expert_bytes`, what the workers of this machine are to hold together; None where that is not known."""
+    why_not_direct: str = ""
+    """Why files cannot be read past the page cache; empty if they can."""
+
+    @property
+    def held_bytes(self) -> int | None:
+        """What the workers of this machine are to hold, where that is known."""
+        return None if self.part is None else int(self.expert_bytes * self.part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +80,13 @@ def choose(asked: Asked, facts: Facts) -> Choice:
         return Choice(
             source="copies", ram=asked.ram, headroom=headroom, room=room, why="it was given memory for copies"
         )
-    return Choice(source="mapped", ram=None, headroom=headroom, room=room, why=_why_mapped(facts, headroom))
+    mostly_read = room is not None and facts.held_bytes is not None and room < DIRECT_BELOW * facts.held_bytes
+    if room is not None and mostly_read and not facts.why_not_direct:
+        return Choice(source="direct", ram=None, headroom=headroom, room=room, why=_why_direct(facts, room))
+    why = _why_mapped(facts, headroom)
+    if mostly_read:
+        why += f"; they cannot be read past the page cache: {facts.why_not_direct}"
+    return Choice(source="mapped", ram=None, headroom=headroom, room=room, why=why)
 
 
 def _headroom(asked: Asked, facts: Facts) -> int:
@@ -77,6 +95,13 @@ def _headroom(asked: Asked, facts: Facts) -> int:
     if facts.total is None:
         return HEADROOM
     return min(HEADROOM, max(facts.total // HEADROOM_SHARE, min(HEADROOM_AT_LEAST, facts.total // 4)))
+
+
+def _why_direct(facts: Facts, room: int) -> str:
+    held = f"{(facts.held_bytes or 0) / GIB:.4g} GiB of experts that are to be held on this machine"
+    return (
+        f"less than {DIRECT_BELOW:.0%} of the {held} fit into the {room / GIB:.4g} GiB that are free, so most are read"
+    )
 
 
 def _why_mapped(facts: Facts, headroom: int) -> str:

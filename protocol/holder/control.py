@@ -15,7 +15,7 @@ from protocol.errors import ConfigError
 from protocol.holder.answer import Runner
 from protocol.holder.exchanging import Exchanging
 from protocol.holder.holdings import Holdings, Preparer, prepare
-from protocol.holder.membership import Exchange, Greet, Instruction, Membership, Prepare, SendBeat
+from protocol.holder.membership import AskToDrain, Exchange, Greet, Instruction, Membership, Prepare, SendBeat
 from protocol.holder.serve import FLUSH_S, Connection, Desk, Leave, Orders, Progress
 from protocol.messages import Beat, Message, Stopped
 
@@ -68,11 +68,16 @@ class Control:
         self._leave_by: float | None = None
         self._finished = threading.Event()
         self._farewell = False
+        self._drain_asked = ""
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
     def start(self) -> None:
         """Begin with Hello."""
         self._thread.start()
+
+    def drain(self, why: str) -> None:
+        """Leave once others hold its experts. From any thread, and from a signal handler; say it once."""
+        self._drain_asked = why
 
     def finish(self, *, farewell: bool = True) -> None:
         """The compute loop has ended: close, and wait for that; `farewell` tells the coordinator first."""
@@ -101,6 +106,9 @@ class Control:
         """One look at everything; takes LOOK_S at most."""
         message = self._hear(0 if self._prepare_on() or self._exchanging.work() else self._patience())
         now = time.monotonic()
+        if self._drain_asked:
+            why, self._drain_asked = self._drain_asked, ""
+            self._follow(self._membership.drain(why, now))
         if message is not None:
             self._follow(self._membership.hear(message, now))
         self._follow(self._membership.tick(now))
@@ -131,6 +139,8 @@ class Control:
                     self._say(instruction.hello)
                 case SendBeat():
                     self._say(self._beat(instruction.token))
+                case AskToDrain():
+                    self._say(instruction.drain)
                 case Prepare():
                     self._exchanging.assigned(instruction.assign.placement)
                     self._preparation = prepare(instruction.assign, self._shape, self._bank, instruction.holdings)
@@ -150,6 +160,7 @@ class Control:
 
     def _beat(self, token: str) -> Beat:
         done = self._progress
+        began_at = done.began_at
         malformed = self._malformed + (self._line.dropped if self._line is not None else 0)
         return Beat(
             token=token,
@@ -163,6 +174,8 @@ class Control:
             resident_bytes=_resident_bytes(),
             round_trip_us=self._membership.round_trip_us,
             residency=self._exchanging.residency,
+            working_us=0 if began_at is None else int((time.perf_counter() - began_at) * 1e6),
+            cpu_us=int(time.process_time() * 1e6),
             source=self._bank.source_name,
             tiers=self._bank.counts(),
         )

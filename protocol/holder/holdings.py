@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 
 from protocol.errors import ExpertError, RoomError
 from protocol.messages import I32, MAX_REASON, U8, Assign, AssignFailed, AssignProgress, AssignReady
+
+log = logging.getLogger(__name__)
 
 
 class Holdings:
@@ -88,7 +91,7 @@ def prepare(
     """
     if assign.held.shape != shape:
         reason = f"experts of {assign.held.shape} (layers, experts) assigned, the model has {shape}"
-        yield AssignFailed(placement=assign.placement, reason=reason)
+        yield _failed(assign, reason)
         return
     layers = shape[0]
     try:
@@ -99,8 +102,13 @@ def prepare(
             if layer < layers - 1:
                 yield AssignProgress(placement=assign.placement, done=layer + 1, total=layers)
     except (ExpertError, RoomError) as error:
-        yield AssignFailed(placement=assign.placement, reason=str(error)[:MAX_REASON])
+        yield _failed(assign, str(error))
         return
     holdings.add(assign)
     yield AssignProgress(placement=assign.placement, done=layers, total=layers)
     yield AssignReady(placement=assign.placement, experts=int(np.count_nonzero(assign.held)))
+
+
+def _failed(assign: Assign, reason: str) -> AssignFailed:
+    log.warning("placement %d cannot be held: %s", assign.placement, reason)
+    return AssignFailed(placement=assign.placement, reason=reason[:MAX_REASON])

@@ -13,6 +13,7 @@ from protocol.messages import (
     Assign,
     BeatSeen,
     CommitExchange,
+    Drain,
     Hello,
     Message,
     Refused,
@@ -30,6 +31,11 @@ SILENCE_S = 10.0
 """A coordinator that answered no beat for this long may be another one by now: Hello again."""
 ROUND_TRIPS = 4
 """How many are remembered, and must have been seen: a coordinator that starts is too busy to answer soon."""
+DRAIN_S = 20.0
+"""How long a worker that wants to leave waits for others to hold its experts."""
+DRAIN_SILENCE_S = 1.0
+"""A worker that is to leave in order does so at once if the coordinator has said nothing for so long."""
+TOLD_TO = "told to by the coordinator"
 MAX_PAUSE_S = 1.0
 """Of a longer time between two calls the rest does not count: the process did not run, or did something else."""
 
@@ -51,6 +57,13 @@ class SendBeat:
     token: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskToDrain:
+    """Tell the coordinator that this worker wants to leave."""
+
+    drain: Drain
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prepare:
     """Make these experts ready, in place of what is being made ready."""
@@ -66,7 +79,7 @@ class Exchange:
     asked: StageExchange | CommitExchange
 
 
-Instruction: TypeAlias = Greet | SendBeat | Prepare | Exchange | Desk | Leave
+Instruction: TypeAlias = Greet | SendBeat | AskToDrain | Prepare | Exchange | Desk | Leave
 """What the control thread does; Desk and Leave are handed to the compute loop."""
 
 
@@ -77,13 +90,19 @@ class Membership:
     listened: one that was stopped, or busy, for a minute has not missed its coordinator for a minute.
     """
 
-    def __init__(self, hello: Hello, *, endpoint: str, orphan_s: float, now: float) -> None:
-        """`endpoint` is where it dials; `orphan_s`: without any word from there for this long, it is gone for good."""
+    def __init__(self, hello: Hello, *, endpoint: str, orphan_s: float, now: float, drain_s: float = DRAIN_S) -> None:
+        """`endpoint` is where it dials; `orphan_s`: without any word from there for this long, it is gone for good.
+
+        `drain_s` is how long others may take to take over, when this worker wants to leave.
+        """
         self.dropped = 0
         """Messages that a worker does not take on control, or not yet."""
         self._hello = hello
         self._endpoint = endpoint
         self._orphan_s = orphan_s
+        self._drain_s = drain_s
+        self._why_leave = ""  # once it wants to
+        self._drain_at = 0.0  # when it wanted to
         self._welcome: Welcome | None = None
         self._session = ""
         self._holdings = Holdings()
@@ -114,17 +133,27 @@ class Membership:
         self._greeted_at = self._listened_until(now)
         return [Greet(hello=self._hello)]
 
+    def drain(self, why: str, now: float) -> list[Instruction]:
+        """It shall leave, once others hold its experts; at once if there is nobody to see to that."""
+        time = self._listened_until(now)
+        if self._welcome is None or not self._drain_s:
+            return [Leave(code=0, reason=why)]
+        self._why_leave, self._drain_at = why, time
+        self._heard_at = time  # from now on it is to be heard
+        return [self._ask_to_drain()]
+
     def hear(self, message: Message, now: float) -> list[Instruction]:
         """A message came on control."""
         time, welcome = self._listened_until(now), self._welcome
         match message:
             case Welcome():
                 self._heard_at = self._seen_at = self._beat_at = time
-                return [self._join(message)]
+                return [self._join(message), *([self._ask_to_drain()] if self._why_leave else [])]
             case Refused():
                 return [Leave(code=2, reason=f"the coordinator at {self._endpoint} refused: {message.in_words()}")]
             case Stop():
-                return [Leave(code=0, reason="the coordinator stops")]
+                asked = self._why_leave
+                return [Leave(code=0, reason=f"{asked}, and others hold its experts" if asked else TOLD_TO)]
             case SayHello():
                 self._heard_at = time
                 return [] if welcome is None else self.greet(now)  # else the answer to a Hello is still to come
@@ -146,9 +175,10 @@ class Membership:
         """Time passes; call this after `due_s` at the latest."""
         time = self._listened_until(now)
         if time - self._heard_at >= self._orphan_s:
-            found = bool(self._session)
             reason = f"no word from a coordinator at {self._endpoint} for {self._orphan_s:g} s"
-            return [Leave(code=0 if found else 2, reason=reason)]
+            return [Leave(code=1 if self._session else 2, reason=reason)]
+        if self._why_leave and (late := self._cannot_wait(time)):
+            return [Leave(code=0, reason=f"{self._why_leave}, and {late}")]
         if self._welcome is None:
             return self.greet(now) if time - self._greeted_at >= HELLO_AGAIN_S else []
         if time - self._seen_at >= SILENCE_S:
@@ -166,12 +196,25 @@ class Membership:
             due_at = self._greeted_at + HELLO_AGAIN_S
         else:
             due_at = min(self._seen_at + SILENCE_S, self._beat_at)
+        if self._why_leave:
+            due_at = min(due_at, self._heard_at + DRAIN_SILENCE_S, self._drain_at + self._drain_s)
         return min(due_at, self._heard_at + self._orphan_s) - self._time
 
     def _beat_answered(self, now: float) -> None:
         if self._beat_sent_at is not None:
             self._round_trips.append(now - self._beat_sent_at)
             self._beat_sent_at = None
+
+    def _ask_to_drain(self) -> AskToDrain:
+        return AskToDrain(drain=Drain(name=self._hello.name))
+
+    def _cannot_wait(self, time: float) -> str:
+        """Why a worker that is to leave does not wait any longer; empty if it does."""
+        if time - self._drain_at >= self._drain_s:
+            return f"others do not hold its experts within {self._drain_s:g} s"
+        if time - self._heard_at >= DRAIN_SILENCE_S:
+            return f"the coordinator says nothing for {DRAIN_SILENCE_S:g} s"
+        return ""
 
     def _listened_until(self, now: float) -> float:
         self._time += min(max(0.0, now - self._read_at), MAX_PAUSE_S)

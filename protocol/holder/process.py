@@ -1,7 +1,9 @@
 """The process of a holder of experts, but for what it holds them in: options, signals, Hello, both loops, exit code.
 
-Exit code 0 after Stop, a signal, or when the coordinator is gone for good; 2 when it is refused, cannot start or never
-finds a coordinator; 1 when it fails. What went wrong is the last line on stderr, after `error: `.
+Exit code 0 after Stop or a signal; 2 when it is refused, cannot start or never finds a coordinator; 1 when it fails, or
+when the coordinator is gone for good. What went wrong is the last line on stderr, after `error: `.
+
+SIGTERM drains: the process leaves once others hold its experts. A second one, SIGINT and SIGHUP end it at once.
 """
 
 from __future__ import annotations
@@ -18,18 +20,22 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from threading import Event
 from types import FrameType
 
 import native
 from protocol.codec import MAX_FRAME_BYTES
+from protocol.endpoints import as_dialled, check_endpoint
 from protocol.errors import ExpertmeshError
 from protocol.holder.control import Control, Experts, ignore_desk
-from protocol.holder.membership import Membership
+from protocol.holder.membership import DRAIN_S, Membership
 from protocol.holder.serve import Desk, Leave, Orders, Progress, compute
+from protocol.keys import DialKeys, dial_keys
 from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello
 from protocol.model import Model
 from protocol.startup import loaded
-from protocol.wire import Dialled, check_endpoint
+from protocol.wire import Dialled
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +69,14 @@ def parser(role: str, description: str) -> argparse.ArgumentParser:
     add("--model", required=True, metavar="FILE", help="the GGUF model: a file, one of its files, or their folder")
     add("--name", default=f"{socket.gethostname()}-{os.getpid()}", help="what people call this process")
     add("--orphan-s", type=_seconds, default=60.0, metavar="S", help="leave after so long without a coordinator")
+    add(
+        "--drain-s",
+        type=_seconds_or_none,
+        default=DRAIN_S,
+        metavar="S",
+        help="after SIGTERM wait so long for others to hold its experts",
+    )
+    add("--keys", type=Path, metavar="PATH", help="key file, or folder of keys, to prove who this is")
     add("--log", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
     add("--parent", type=int, metavar="PID", help="die with this process")
     return made
@@ -89,26 +103,38 @@ def run(options: argparse.Namespace, opening: Opening) -> int:
 
 def _hold(options: argparse.Namespace, opening: Opening) -> Leave:
     """Open everything, serve, close everything. ExpertmeshError if the model or the endpoint is of no use."""
-    endpoint = check_endpoint(options.connect, dial=True)
-    orders, progress = Orders(), Progress()
+    keys = dial_keys(options.keys)
+    endpoint = check_endpoint(options.connect, dial=True, keyed=keys is not None)
+    orders, progress, found = Orders(), Progress(), Event()
     with Model.open(options.model) as model, opening(model) as holder:
-        _leave_on_signals(orders)  # until now they end it at once (protocol.startup): a device may take a minute
+
+        def joined(desk: Desk) -> None:
+            found.set()
+            holder.joined(desk)
+
         geometry, hello = model.geometry, _hello(options, model, holder)
         control = Control(
-            Membership(hello, endpoint=options.connect, orphan_s=options.orphan_s, now=time.monotonic()),
-            dial=lambda: Dialled(endpoint),
+            Membership(
+                hello,
+                endpoint=options.connect,
+                orphan_s=options.orphan_s,
+                drain_s=options.drain_s,
+                now=time.monotonic(),
+            ),
+            dial=lambda: Dialled(endpoint, keys=keys, patient=found.is_set()),
             shape=(geometry.layers, geometry.experts),
             bank=holder.experts,
             orders=orders,
             progress=progress,
-            joined=holder.joined,
+            joined=joined,
         )
+        _leave_on_signals(orders, control)  # until now they end it at once: opening a device may take a minute
         loaded()
         log.info("dialling %s as %s", endpoint, options.name)
         control.start()
         in_order = False
         try:
-            loop = holder.loop or partial(_compute, holder.experts)
+            loop = holder.loop or partial(_compute, partial(_dial_work, endpoint, keys), holder.experts)
             leave = loop(orders, progress)
             in_order = True
         finally:
@@ -116,12 +142,14 @@ def _hold(options: argparse.Namespace, opening: Opening) -> Leave:
     return leave
 
 
-def _compute(experts: Experts, orders: Orders, progress: Progress) -> Leave:
-    return compute(orders, _dial_work, experts, progress)
+def _compute(dial_work: Callable[[str], Dialled], experts: Experts, orders: Orders, progress: Progress) -> Leave:
+    return compute(orders, dial_work, experts, progress)
 
 
-def _dial_work(endpoint: str) -> Dialled:
-    return Dialled(endpoint, max_frame_bytes=MAX_FRAME_BYTES)
+def _dial_work(control: str, keys: DialKeys | None, named: str) -> Dialled:
+    """A work connection to whoever is dialled at `control` and has `named` this endpoint for it."""
+    work = as_dialled(control, named)
+    return Dialled(work, keys=keys, patient=True, max_frame_bytes=MAX_FRAME_BYTES)
 
 
 def _hello(options: argparse.Namespace, model: Model, holder: Holder) -> Hello:
@@ -143,9 +171,16 @@ def _hello(options: argparse.Namespace, model: Model, holder: Holder) -> Hello:
     )
 
 
-def _leave_on_signals(orders: Orders) -> None:
+def _leave_on_signals(orders: Orders, control: Control) -> None:
+    asked: set[int] = set()
+
     def leave(number: int, frame: FrameType | None) -> None:
-        orders.give(Leave(code=0, reason=signal.Signals(number).name))
+        reason = signal.Signals(number).name
+        if number == signal.SIGTERM and number not in asked:
+            asked.add(number)
+            control.drain(reason)
+        else:
+            orders.give(Leave(code=0, reason=reason))
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
@@ -153,7 +188,14 @@ def _leave_on_signals(orders: Orders) -> None:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
+    seconds = _seconds_or_none(text)
+    if not seconds:
         raise argparse.ArgumentTypeError(f"{text} found, a number above 0 expected")
+    return seconds
+
+
+def _seconds_or_none(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} found, a number of 0 or more expected")
     return seconds

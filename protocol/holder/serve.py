@@ -60,6 +60,8 @@ class Progress:
     """Messages that were no work of this desk."""
     malformed: int = 0
     """Messages that were none."""
+    began_at: float | None = None
+    """When the work in hand came, by `time.perf_counter`; None without any."""
 
 
 class Connection(Protocol):
@@ -148,7 +150,9 @@ def serve(line: Connection, desk: Desk, orders: Orders, bank: Runner, progress: 
 
 
 def _do(work: RunExperts, desk: Desk, bank: Runner, progress: Progress, wait_us: int) -> Sums | WorkFailed:
+    progress.began_at = time.perf_counter()
     reply = answer(work, bank, desk.holdings.get(work.placement), wait_us)
+    progress.began_at = None
     progress.calls += 1
     progress.wait_us += wait_us
     if isinstance(reply, Sums):

@@ -32,7 +32,7 @@ from protocol.messages.base import (
 )
 from protocol.messages.exchange import CommitExchange, ExchangeCommitted, ExchangeFailed, ExchangeStaged, StageExchange
 from protocol.messages.hello import Hello, Refused, SayHello, Welcome
-from protocol.messages.life import Beat, BeatSeen, Stop, Stopped
+from protocol.messages.life import Beat, BeatSeen, Drain, Drained, Stop, Stopped
 from protocol.messages.looking_ahead import LayerInput, Warm
 from protocol.messages.requests import AskStatus, Cancel, Finished, Prefilled, RequestFailed, Status, Submit, Token
 from protocol.messages.work import OpenWork, RunExperts, Sums, WorkFailed
@@ -40,8 +40,8 @@ from protocol.messages.work import OpenWork, RunExperts, Sums, WorkFailed
 Any_ = (
     Hello | Welcome | Refused | SayHello | Assign | AssignProgress | AssignReady | AssignFailed | StageExchange
     | ExchangeStaged | CommitExchange | ExchangeCommitted | ExchangeFailed | Beat | BeatSeen | Stop | Stopped
-    | OpenWork | RunExperts | Sums | WorkFailed | LayerInput | Warm | Submit | Cancel | Prefilled | Token | Finished
-    | RequestFailed | AskStatus | Status
+    | Drain | Drained | OpenWork | RunExperts | Sums | WorkFailed | LayerInput | Warm | Submit | Cancel | Prefilled
+    | Token | Finished | RequestFailed | AskStatus | Status
 )  # fmt: skip
 
 __all__ = [
@@ -74,6 +74,8 @@ __all__ = [
     "BeatSeen",
     "Cancel",
     "CommitExchange",
+    "Drain",
+    "Drained",
     "ExchangeCommitted",
     "ExchangeFailed",
     "ExchangeStaged",

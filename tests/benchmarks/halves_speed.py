@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +23,7 @@ from clusters import RealProcess
 from free_ports import three_ports
 from moe_models import PRESETS, write_model
 from paired_figures import spread
+from relays import RelayProcess
 
 import native
 from coordinator.cluster import Cluster
@@ -110,11 +109,10 @@ class Coordinator:
 
     @staticmethod
     def _relay(listen: int, target: int, options: argparse.Namespace, stack: ExitStack) -> None:
-        script = Path(__file__).parents[1] / "support" / "delaying_relay.py"
-        numbers = [listen, target, options.delay_ms, options.mbit]
-        relay = subprocess.Popen([sys.executable, "-P", str(script), *map(str, numbers)])
-        stack.callback(relay.wait)
-        stack.callback(relay.kill)
+        relay = RelayProcess(listen, target)
+        stack.callback(relay.close)
+        relay.say(f"delay {options.delay_ms}")
+        relay.say(f"mbit {options.mbit}")
 
     def attend(self) -> None:
         """Between steps."""

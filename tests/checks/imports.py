@@ -2,7 +2,7 @@
 
 Roles use `protocol` and `native`, never the reverse; of `protocol` only `protocol.holder`, unused by its rest, knows
 the kernels, and only `protocol.step_frames` the native code of step messages. The coordinator may also use the
-socket-free holders of experts: its local ones are the same classes. `protocol/wire.py` alone knows ZeroMQ.
+socket-free holders of experts: its local ones are the same classes. `protocol/wire/` alone knows ZeroMQ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 """What each package may import of ours, beside itself: a package, or one module of it. The longest name counts."""
 
-ZMQ_USER = "protocol/wire.py"
+ZMQ_USER = "protocol/wire"
 
 
 def imported_modules(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
@@ -57,7 +57,7 @@ def package_of(name: str) -> str | None:
 def problem(path: str, name: str) -> str | None:
     """Why the file at `path` (relative, with slashes) may not import `name`, or None."""
     if is_within(name, "zmq"):
-        return None if path == ZMQ_USER else f"only {ZMQ_USER} may import zmq"
+        return None if path.startswith(f"{ZMQ_USER}/") else f"only {ZMQ_USER} may import zmq"
     owner = package_of(path.removesuffix(".py").replace("/", "."))
     if package_of(name) in (None, owner):
         return None

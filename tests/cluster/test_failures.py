@@ -36,12 +36,11 @@ def late_reply(report: Status) -> bool:
 
 def test_a_killed_worker_only_costs_time(cluster: LiveCluster, prompt: list[int], reference: Reference) -> None:
     def alone(report: Status) -> bool:
-        return worker_of(report, "worker-0")["state"] == "gone" and in_force(report) == 1
+        return worker_of(report, "worker-0")["state"] == "lost" and in_force(report) == 1
 
     answer = cluster.answer(prompt, TOKENS, script=[Then(20, cluster.workers[0].kill), Then(alone), Then(late_reply)])
     reference.check(answer)
     assert answer.report["replans"] > 0
-    assert answer.report["local_entries"] > 0
     assert worker_of(answer.report, "worker-0")["reason"] == "its connection is closed or full"
 
 
@@ -58,14 +57,14 @@ def test_a_worker_frozen_for_a_moment_is_suspect_until_its_late_answer(
     script = [Then(20, frozen.freeze), Then(suspect, frozen.thaw), Then(late_reply), Then(trusted)]
     answer = sound_cluster.answer(prompt, TOKENS, script=script)
     reference.check(answer)
-    assert answer.report["local_entries"] > 0
+    assert answer.report["replans"] > 0
 
 
 def test_a_worker_frozen_for_long_is_given_up_and_joins_again(
     sound_cluster: LiveCluster, prompt: list[int], reference: Reference
 ) -> None:
     def given_up(report: Status) -> bool:
-        return worker_of(report, "worker-0")["state"] == "gone"
+        return worker_of(report, "worker-0")["state"] == "lost"
 
     def back(report: Status) -> bool:
         return in_force(report) == 2

@@ -84,7 +84,7 @@ def test_workers_that_are_killed_or_frozen_in_mid_prompt_only_cost_time(model: P
         return worker_of(report, "worker-1")["state"] == "suspect"
 
     def alone(report: Status) -> bool:
-        return worker_of(report, "worker-0")["state"] == "gone" and worker_of(report, "worker-1")["state"] == "ready"
+        return worker_of(report, "worker-0")["state"] == "lost" and worker_of(report, "worker-1")["state"] == "ready"
 
     options = [*HASTY, "--chunk", "16"]
     with live_cluster(model, tmp_path, workers=2, coordinator_options=options) as cluster:

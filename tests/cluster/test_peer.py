@@ -90,7 +90,7 @@ def test_peers_that_are_full_change_their_sets_and_go_on(tmp_path: Path) -> None
 
 def test_a_killed_peer_only_costs_time_and_a_new_one_may_come(tmp_path: Path) -> None:
     def alone(report: Status) -> bool:
-        return worker_of(report, "peer-0")["state"] == "gone" and in_force(report) == 1
+        return worker_of(report, "peer-0")["state"] == "lost" and in_force(report) == 1
 
     model = small_model("q8_0", tmp_path)
     with live_cluster(model, tmp_path, workers=2, **half_room(model, 0)) as cluster:

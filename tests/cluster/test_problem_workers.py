@@ -41,20 +41,17 @@ def test_late_answers_are_dropped_and_the_worker_gets_work_again(answer_beside: 
     report = answer_beside("late").report
     assert report["late_replies"] >= 2
     assert report["replans"] >= 2
-    assert report["local_entries"] > 0
 
 
 def test_a_worker_whose_answers_get_lost_gets_work_again(answer_beside: Any) -> None:
     report = answer_beside("lost").report
     assert report["replans"] >= 2
-    assert report["local_entries"] > 0
 
 
-def test_wrong_answers_are_computed_here(answer_beside: Any) -> None:
+def test_wrong_answers_are_computed_by_others(answer_beside: Any) -> None:
     problems = ["other-rows", "no-rows", "narrow", "too-large", "not-finite"]
     report = answer_beside(*problems).report
     assert report["dropped"] == report["replans"] >= 2 * len(problems)
-    assert report["local_entries"] > 0
 
 
 def test_what_comes_beside_the_right_answer_changes_nothing(answer_beside: Any) -> None:

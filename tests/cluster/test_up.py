@@ -4,84 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import re
-import secrets
 import signal
 import socket
-import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from command_line import abstract_sockets, processes_of, run, start, wait_until
+from command_line import processes_of, run, start, wait_until
 from free_ports import three_ports
+from running_up import CONFIGS, ask, private_copy, up
 
 from coordinator.client import Client
 
-CONFIGS = Path(__file__).parents[2] / "configs"
-
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
-
-
-def private_copy(name: str, folder: Path) -> tuple[Path, str]:
-    """The file with an endpoint that no other cluster on this machine has; it and the endpoint."""
-    endpoint = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
-    text = (CONFIGS / name).read_text().replace('"demo-moe', f'"{CONFIGS}/demo-moe')
-    changed, count = re.subn(r'listen = "[^"]*"', f'listen = "{endpoint}"', text)
-    assert count == 1
-    copy = folder / name
-    copy.write_text(changed)
-    return copy, endpoint
-
-
-class Up:
-    """A running `expertmesh up`, and the lines it prints."""
-
-    def __init__(self, config: Path) -> None:
-        self.process = start("up", config, stderr=subprocess.STDOUT)
-        self.seen: list[str] = []
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.put(line)
-
-    def line(self, pattern: str) -> re.Match[str]:
-        """Wait for a line in which the pattern is found."""
-        while True:
-            try:
-                self.seen.append(self._lines.get(timeout=30))
-            except queue.Empty:
-                raise AssertionError(f"no line has {pattern!r}:\n{''.join(self.seen)}") from None
-            if match := re.search(pattern, self.seen[-1]):
-                return match
-
-
-@contextmanager
-def up(config: Path, endpoint: str) -> Iterator[Up]:
-    """A cluster that is up; nothing of it may be left at the end."""
-    cluster = Up(config)
-    try:
-        yield cluster
-    finally:
-        cluster.process.kill()
-        cluster.process.wait()
-        assert wait_until(lambda: not processes_of(endpoint) and not abstract_sockets(endpoint[6:]), 10.0)
-
-
-def ask(config: Path) -> dict[str, Any]:
-    done = run("generate", "--config", config, "--json", "--max-tokens", 8, "In the beginning God created")
-    assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
 
 
 @pytest.mark.parametrize(("name", "workers"), [("local-1.toml", 1), ("local-2.toml", 2), ("local-4.toml", 4)])
@@ -311,3 +248,28 @@ def test_a_worker_by_hand_joins(tmp_path: Path) -> None:
         assert cluster.process.wait(30) == 0
         _, errors = worker.communicate(timeout=30)
         assert worker.returncode == 0, errors
+
+
+def test_what_processes_wrote_is_kept_and_can_be_followed(tmp_path: Path) -> None:
+    config, endpoint = private_copy("local-1.toml", tmp_path)
+    assert run("logs", "--config", config).stderr.startswith("error: there are no logs in ")
+    with up(config, endpoint) as cluster:
+        cluster.line(rf"logs are in .*{endpoint[-16:]}")
+        cluster.line("ready: 1 worker holds experts")
+        following = start("logs", "--config", config, "-f", "-n", 0, "launcher", "box-0")
+        worker = ask(config)["workers"][0]["pid"]
+        psutil.Process(worker).kill()
+        assert following.stdout is not None
+        assert re.match(rf"launcher: .* box-0 \(process {worker}\) was ended by SIGKILL\n", following.stdout.readline())
+        following.terminate()
+        assert following.wait(20) == 0
+        cluster.line("placement .* in force: 1 worker")
+        cluster.process.send_signal(signal.SIGINT)
+        assert cluster.process.wait(30) == 0
+    lines = run("logs", "--config", config, "-n", 1000).stdout.splitlines()
+    assert {line.split(": ")[0] for line in lines} == {"launcher", "coordinator", "box-0"}
+    assert sum(line.startswith("box-0: ") and "dialling" in line for line in lines) == 2, "of both lives"
+    assert lines[-1].endswith("stopped by SIGINT")
+    assert run("logs", "--config", config, "box-1").stderr.endswith(
+        " has no log of box-1; it has those of launcher, box-0, coordinator\n"
+    )

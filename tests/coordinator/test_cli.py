@@ -194,6 +194,18 @@ def test_a_worker_with_another_model_is_refused_in_words(tmp_path: Path, demo_mo
     )
 
 
+def test_a_workers_warning_is_shown_once_to_who_waits_for_the_answer(tmp_path: Path, demo_model: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(
+        f'[model]\npath = "{demo_model}"\n[coordinator]\nlisten = "ipc://@{tmp_path.name}-arena"\n'
+        '[[workers]]\nname = "w"\ncount = 2\nsource = "arena"\nheadroom_gib = 4096\n'
+    )
+    done = run("generate", "--config", file, "--max-tokens", 12, PROMPT)
+    assert (done.returncode, done.stdout) == (0, " and all the days of his life, and the days of\n")
+    [line] = [line for line in done.stderr.splitlines() if "cannot be held" in line]
+    assert re.match(r"w-[01]: placement 1 cannot be held: copies of all experts take [0-9]+ bytes, but ", line)
+
+
 def test_dry_run_starts_nothing_and_shows_the_commands(tmp_path: Path, demo_model: Path) -> None:
     marked = tmp_path / "dry.gguf"
     marked.symlink_to(demo_model)

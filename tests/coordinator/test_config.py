@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from coordinator.cluster_file import read_config
-from coordinator.config import DEFAULT_LISTEN, ClusterConfig, LookaheadConfig, PeerConfig, WorkerGroup, default_threads
+from coordinator.config import (
+    DEFAULT_LISTEN,
+    ClusterConfig,
+    LaunchConfig,
+    LookaheadConfig,
+    PeerConfig,
+    WorkerGroup,
+    default_threads,
+)
+from coordinator.hosts import Host
 from protocol.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -69,7 +78,8 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         drafts = 6
         halves = false
         profile = "a.profile"
-        local_experts = true
+        local_experts = false
+        orphan_s = 5
         [[workers]]
         name = "box-a"
         count = 2
@@ -94,7 +104,9 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
     assert (config.coordinator.threads, config.coordinator.kv, config.coordinator.chunk) == (3, "f32", 32)
     assert config.coordinator.drafts == 6
     assert config.coordinator.halves == "off"
+    assert not config.coordinator.local_experts
     assert config.coordinator.profile == tmp_path / "a.profile"
+    assert config.coordinator.orphan_s == 5
     assert (config.coordinator.device, config.coordinator.vram_gib) == ("cuda:1", 8.0)
     assert config.workers == (
         WorkerGroup(name="box-a", count=2, threads=4),
@@ -104,6 +116,44 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         PeerConfig(name="gpu", device=0, vram_gib=None),
         PeerConfig(name="other-gpu", device=1, vram_gib=11.5, model_path=tmp_path / "copy.gguf"),
     )
+
+
+def test_parts_on_other_machines(tmp_path: Path) -> None:
+    (tmp_path / "settings").write_text("Host *\n")
+    config = read(
+        tmp_path,
+        """
+        [model]
+        path = "model.gguf"
+        [[workers]]
+        name = "here"
+        [[workers]]
+        name = "garage"
+        host = "ssh://me@garage.local:2222"
+        command = "env LANG=C '/opt/my tools/expertmesh'"
+        model_path = "/data/nothing/here.gguf"
+        [[workers]]
+        name = "none"
+        count = 0
+        host = "ssh://elsewhere"
+        [[peers]]
+        name = "gpu"
+        host = "ssh://[fe80::1]"
+        [launch]
+        ssh_config = "settings"
+        logs = "not/there/yet"
+        """,
+    )
+    here, garage, none = config.workers
+    assert (here.host, here.command) == (None, ("expertmesh",))
+    assert garage.host == Host(user="me", name="garage.local", port=2222)
+    assert garage.command == ("env", "LANG=C", "/opt/my tools/expertmesh")
+    assert garage.model_path == Path("/data/nothing/here.gguf")
+    assert config.peers[0].host == Host(name="fe80::1")
+    assert config.remote == (garage, config.peers[0])
+    assert none.host == Host(name="elsewhere")
+    assert config.worker_threads == 1
+    assert config.launch == LaunchConfig(ssh_config=tmp_path / "settings", logs=tmp_path / "not/there/yet")
 
 
 def test_all_problems_come_at_once_in_order_of_lines(tmp_path: Path) -> None:
@@ -151,8 +201,6 @@ predictor = "guess"
         "line 8: coordinator.speed",
         "line 11: workers.name",
         "line 12: workers.count",
-        "line 16: workers.host",
-        "line 17: workers.command",
         "line 20: workers.name",
         "line 21: workers.threads",
         "line 24: peers.name",
@@ -163,7 +211,7 @@ predictor = "guess"
         "line 33: surprise",
     ]
     assert 'found "a b"' in found[5]
-    assert "another group is called twin too" in found[9]
+    assert "another group is called twin too" in found[7]
     by_key = {line.split(": ")[1]: line for line in found}
     assert "No such file" in by_key["model.path"]
     assert "a whole number from 1 to 512 is expected, found 0" in by_key["coordinator.threads"]

@@ -20,10 +20,16 @@ pytestmark = pytest.mark.timeout(60)
 DEMO = str(demo_model())
 LONG = "x" * 300
 ENDPOINTS = (
-    "expected tcp://127.0.0.1:PORT, tcp://localhost:PORT, tcp://[::1]:PORT or ipc://@NAME. Other addresses are not "
-    "supported yet, because nothing on the wire is encrypted; to reach another machine, use a tunnel such as "
-    "ssh -N -L PORT:127.0.0.1:PORT user@host, for control, work and layer inputs each, and the tunnel's local end"
+    "expected tcp://127.0.0.1:PORT, tcp://localhost:PORT, tcp://[::1]:PORT or ipc://@NAME. Another address needs keys, "
+    "without which nothing on the wire is encrypted: make them by `expertmesh keys new FOLDER`, and give them by "
+    '--keys FOLDER, or by path = "FOLDER" under [keys] in the cluster file; on another machine, by --keys FILE'
 )
+LISTENING = (
+    "expected an address of this machine in numbers, such as tcp://0.0.0.0:PORT for all of them, or "
+    "tcp://127.0.0.1:PORT, tcp://localhost:PORT, tcp://[::1]:PORT or ipc://@NAME"
+)
+NO_KEYS = "`expertmesh keys new FOLDER` makes keys"
+KEY = "0" * 40
 THREADS = "a whole number from 1 to 512 is expected"
 
 FILES: dict[str, bytes] = {
@@ -35,6 +41,8 @@ FILES: dict[str, bytes] = {
     "empty.toml": b"",
     "no-value.toml": b"[model]\npath = \n",
     "one.profile": MAGIC + struct.pack("<IIIIQ16sd", 1, 1, 1, 0, 0, b"0123456789abcdef", 0),
+    "open.key": f'secret = "{KEY}"\ncoordinator = "{KEY}"\n'.encode(),
+    "bad.key": b'secret = "hunter2"\n',
     "other.profile": MAGIC + struct.pack("<IIIIQ16sd", 1, 1, 1, 0, 0, b"f" * 16, 0),
 }
 
@@ -61,6 +69,41 @@ COMMAND_LINES: Rows = {
     "status of a name": ("status box-0", f"endpoint 'box-0': {ENDPOINTS}"),
     "status of another machine": ("status tcp://10.0.0.1:7600", f"endpoint 'tcp://10.0.0.1:7600': {ENDPOINTS}"),
     "status of any port": ("status tcp://127.0.0.1:*", "endpoint 'tcp://127.0.0.1:*': a port from 1 to 65535 expected"),
+    "status with a key that others can read": (
+        "status tcp://10.0.0.1:7600 --keys {folder}/open.key",
+        "keys: {folder}/open.key: others may read it, mode 0644 found, 0600 expected: chmod 600 {folder}/open.key",
+    ),
+    "status with a key that is none": (
+        "status --keys {folder}/bad.key",
+        'keys: {folder}/bad.key: no key file: a line secret = "40 characters" is expected',
+    ),
+    "status with a folder without keys": (
+        "status --keys {folder}",
+        f"keys: {{folder}}/client.key: No such file or directory; {NO_KEYS}",
+    ),
+    "status with two sets of keys": (
+        "status --config {folder}/good.toml --keys {folder}/bad.key",
+        "--keys and --config exclude each other: the file says which keys its cluster has",
+    ),
+    "worker with a key that is none": (
+        "worker --model {demo} --connect tcp://10.0.0.1:7600 --keys {folder}/bad.key",
+        'keys: {folder}/bad.key: no key file: a line secret = "40 characters" is expected',
+    ),
+    "worker at a bad name": (
+        "worker --model {demo} --connect tcp://a_b:7600 --keys {folder}/bad.key",
+        "endpoint 'tcp://a_b:7600': expected tcp://HOST:PORT, or tcp://127.0.0.1:PORT, tcp://localhost:PORT, "
+        "tcp://[::1]:PORT or ipc://@NAME",
+    ),
+    "keys in a file": ("keys new {folder}/bad.key", "{folder}/bad.key: File exists"),
+    "a key beside no coordinator's": (
+        "keys add {folder} garage",
+        f"keys: {{folder}}/server.key: No such file or directory; {NO_KEYS}",
+    ),
+    "a key with a path for a name": (
+        "keys add {folder} ../garage",
+        "a key cannot be called '../garage', expected 1 to 40 letters, digits, dots, dashes and underscores, beginning "
+        "with a letter or digit",
+    ),
     "status of a file": (
         "status {folder}/good.toml",
         "ENDPOINT is the path {folder}/good.toml: a cluster file is given as --config {folder}/good.toml",
@@ -74,6 +117,18 @@ COMMAND_LINES: Rows = {
         "Invalid value for '--config': {folder}/none.toml: No such file or directory",
     ),
     "status at once": ("status --within-s 0", "--within-s is 0, expected a whole number from 1 to 3600"),
+    "plan for no worker": (
+        "plan {folder}/good.toml --simulate --workers 1,0",
+        "--workers is 1,0, expected numbers from 1 to 256 with commas between",
+    ),
+    "plan on a slow line": (
+        "plan {folder}/good.toml --simulate --mbit 0",
+        "--mbit is 0, expected a number from 0.1 to 1e+06",
+    ),
+    "plan by no profile": (
+        "plan {folder}/good.toml --simulate --profile {folder}/none",
+        "Invalid value for '--profile': {folder}/none: No such file or directory",
+    ),
     "worker without an endpoint": ("worker --model {demo}", "Missing option '--connect'."),
     "peer without a model": ("peer --connect ipc://@c", "Missing option '--model'."),
     "profile of nothing": ("profile show", "Missing argument 'FILE'."),
@@ -457,13 +512,49 @@ CLUSTERS: dict[str, tuple[str, str]] = {
         f"{MODEL}{PEER}vram_gib = -1\n",
         'line 5: peers.vram_gib: "auto" or a number from 0 to 4096 is expected, found -1',
     ),
-    "peer on another machine": (
-        f'{MODEL}{PEER}host = "ssh://me@garage"\n',
-        'line 5: peers.host: "ssh://me@garage" is not available yet; "local" is',
+    "host that is none": (
+        f'{MODEL}{PEER}host = "me@garage"\n',
+        'line 5: peers.host: "local", ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT is expected, found '
+        '"me@garage"',
+    ),
+    "host whose name would be an option": (
+        f'{MODEL}{GROUP}host = "ssh://-oProxyCommand=x"\n',
+        'line 5: workers.host: "local", ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT is expected, found '
+        '"ssh://-oProxyCommand=x"',
+    ),
+    "another machine and an endpoint of this one": (
+        f'{MODEL}[coordinator]\nlisten = "ipc://@here"\n{GROUP}host = "ssh://garage"\n',
+        "line 7: workers.host: no other machine can dial ipc://@here, where the coordinator listens: a tcp endpoint is "
+        "expected there",
+    ),
+    "another machine without a key": (
+        f'{MODEL}{GROUP}host = "ssh://garage"\n[keys]\n',
+        "line 5: workers.host: the cluster has keys, and a path of its key there is expected: keys_path\n"
+        "line 6: keys: the key path is missing",
+    ),
+    "command here": (
+        f'{MODEL}{GROUP}command = "expertmesh"\n',
+        'line 5: workers.command: of use only with a host such as "ssh://me@garage"',
+    ),
+    "command with half a quotation": (
+        f'{MODEL}{GROUP}host = "ssh://garage"\ncommand = "\'a"\n',
+        'line 6: workers.command: what `expertmesh` is there, as a shell would have it, is expected, found "\'a"',
+    ),
+    "half a path there": (
+        f'{MODEL}{GROUP}host = "ssh://garage"\nmodel_path = "m.gguf"\n',
+        'line 6: workers.model_path: the whole path of a model on that machine is expected, found "m.gguf"',
+    ),
+    "settings of ssh that are not there": (
+        f'{MODEL}[launch]\nssh_config = "none"\n',
+        "line 4: launch.ssh_config: {folder}/none: No such file or directory",
+    ),
+    "logs in a file": (
+        f'{MODEL}[launch]\nlogs = "empty.txt"\n',
+        "line 4: launch.logs: {folder}/empty.txt is not a folder",
     ),
     "unknown key of a peer": (
         f"{MODEL}{PEER}threads = 1\n",
-        "line 5: peers.threads: unknown; known are name, device, mode, vram_gib, host, model_path",
+        "line 5: peers.threads: unknown; known are name, device, mode, vram_gib, host, model_path, command, keys_path",
     ),
     "65 peers": (
         MODEL + "".join(f'[[peers]]\nname = "gpu-{number}"\n' for number in range(65)),
@@ -471,7 +562,7 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     ),
     "unknown section": (
         f"{MODEL}[placment]\n",
-        "line 3: placment: unknown; known are model, coordinator, workers, peers, lookahead",
+        "line 3: placment: unknown; known are model, coordinator, workers, peers, lookahead, launch, keys",
     ),
     "section for later": (
         f"{MODEL}[placement]\nreplicas = 1.2\n",
@@ -485,7 +576,7 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     "unknown key of a group": (
         f"{MODEL}{GROUP}speed = 1\n",
         "line 5: workers.speed: unknown; known are name, count, threads, host, source, ram_gib, headroom_gib, "
-        "model_path",
+        "model_path, command, keys_path",
     ),
     "number for a profile": (
         f"{MODEL}[coordinator]\nprofile = 3\n",
@@ -524,12 +615,12 @@ CLUSTERS: dict[str, tuple[str, str]] = {
         'line 5: coordinator.vram_gib: "auto" or a number from 0 to 4096 is expected, found "most"',
     ),
     "wrong types, all at once": (
-        f'{MODEL}[coordinator]\nlisten = 7600\nthreads = true\nkv = 16\nchunk = "all"\nlocal_experts = false\n',
+        f'{MODEL}[coordinator]\nlisten = 7600\nthreads = true\nkv = 16\nchunk = "all"\nlocal_experts = 0\n',
         f"line 4: coordinator.listen: an endpoint is expected, such as tcp://127.0.0.1:7600, found 7600\n"
         f"line 5: coordinator.threads: {THREADS}, found true\n"
         f'line 6: coordinator.kv: "f16" or "f32" is expected, found 16\n'
         f'line 7: coordinator.chunk: {THREADS}, found "all"\n'
-        f"line 8: coordinator.local_experts: false is not available yet; true is",
+        f"line 8: coordinator.local_experts: true or false is expected, found 0",
     ),
     "list for a number": (
         f"{MODEL}[coordinator]\nthreads = [1]\n",
@@ -545,11 +636,23 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     ),
     "endpoint of another machine": (
         f'{MODEL}[coordinator]\nlisten = "tcp://0.0.0.0:7600"\n',
-        f"line 4: coordinator.listen: endpoint 'tcp://0.0.0.0:7600': {ENDPOINTS}",
+        "line 4: coordinator.listen: tcp://0.0.0.0:7600 can be reached from elsewhere, and nothing on the wire is "
+        "encrypted without keys: make some by `expertmesh keys new keys`, and add a section [keys] with "
+        'path = "keys"',
+    ),
+    "keys that are not there": (
+        f'{MODEL}[keys]\npath = "none"\n',
+        "line 4: keys.path: keys: {folder}/none: a folder with server.key is expected; " + NO_KEYS,
+    ),
+    "keys without a path": (f"{MODEL}[keys]\n", "line 3: keys: the key path is missing"),
+    "number for keys": (f"{MODEL}[keys]\npath = 3\n", "line 4: keys.path: the path of keys is expected, found 3"),
+    "key of a worker that is none": (
+        f'{MODEL}{GROUP}keys_path = "bad.key"\n',
+        'line 5: workers.keys_path: keys: {folder}/bad.key: no key file: a line secret = "40 characters" is expected',
     ),
     "endpoint with a file": (
         f'{MODEL}[coordinator]\nlisten = "ipc:///tmp/mesh"\n',
-        f"line 4: coordinator.listen: endpoint 'ipc:///tmp/mesh': {ENDPOINTS}",
+        f"line 4: coordinator.listen: endpoint 'ipc:///tmp/mesh': {LISTENING}",
     ),
     "last port": (
         f'{MODEL}[coordinator]\nlisten = "tcp://127.0.0.1:65535"\n',

@@ -68,7 +68,7 @@ def test_a_tied_embedding_is_read_whole(small: Callable[..., Path]) -> None:
 def test_a_split_model_says_the_same_as_the_whole_one(demo_model: Path, tmp_path: Path) -> None:
     paths = split_model(demo_model, tmp_path / "split", 3)
     assert inspected(paths[1]) == inspected(demo_model)
-    assert f"model      {paths[0]} and 2 more files, 13.4 MB" in page(paths[2])
+    assert f"model      {paths[0]} and 2 more files, 12.8 MiB" in page(paths[2])
 
 
 def test_every_problem_is_told(small: Callable[..., Path]) -> None:
@@ -93,7 +93,7 @@ def test_dense_layers_and_scaled_positions_are_told(small_model: Callable[[str],
     text = page(small_model("dense-first"))
     assert "layers     3, the first 1 dense, 96 wide; " in text
     assert "made for 256 positions (yarn scaling by 4)\n" in text
-    assert "6 a layer, 3 used for each token, 32 wide, 9.79 kB each\n" in text
+    assert "6 a layer, 3 used for each token, 32 wide, 9.56 KiB each\n" in text
 
 
 def test_another_architecture_is_inspected_too(small: Callable[..., Path]) -> None:
@@ -120,23 +120,23 @@ def test_problems_of_every_layer_are_told_once(small: Callable[..., Path]) -> No
 @pytest.mark.parametrize(
     ("available", "text"),
     [
-        (20_000_000, "20 MB available of 64 GB: all of it fits (13.3 MB)"),
-        (9_000_000, "9 MB available of 64 GB: what the coordinator holds fits, and 62% of the experts"),
-        (2_000_000, "2 MB available of 64 GB: not even what the coordinator holds fits (2.12 MB)"),
+        (20 << 20, "20 MiB available of 64 GiB: all of it fits (12.7 MiB)"),
+        (9 << 20, "9 MiB available of 64 GiB: what the coordinator holds fits, and 66% of the experts"),
+        (2 << 20, "2 MiB available of 64 GiB: not even what the coordinator holds fits (2.03 MiB)"),
     ],
 )
 def test_what_fits_where(demo_model: Path, available: int, text: str) -> None:
     text = f"memory     {text}"
-    assert text in page(demo_model, HostMemory(total=64 * 10**9, available=available, bound_by=None)).splitlines()
+    assert text in page(demo_model, HostMemory(total=64 << 30, available=available, bound_by=None)).splitlines()
 
 
 def test_a_limit_and_gpus_are_told(demo_model: Path) -> None:
-    memory = HostMemory(total=10**9, available=10**8, bound_by=Path("/sys/fs/cgroup/box"))
-    text = page(demo_model, memory, (Gpu(name="Some GPU", total=10**10, free=9 * 10**6),))
-    assert "memory     100 MB available of 1 GB (limit of /sys/fs/cgroup/box): all of it fits (13.3 MB)" in text
-    assert "gpu 0      Some GPU, 9 MB free of 10 GB: what the coordinator holds fits, and 62% of the experts" in text
+    memory = HostMemory(total=1 << 30, available=100 << 20, bound_by=Path("/sys/fs/cgroup/box"))
+    text = page(demo_model, memory, (Gpu(name="Some GPU", total=10 << 30, free=9 << 20),))
+    assert "memory     100 MiB available of 1 GiB (limit of /sys/fs/cgroup/box): all of it fits (12.7 MiB)" in text
+    assert "gpu 0      Some GPU, 9 MiB free of 10 GiB: what the coordinator holds fits, and 66% of the experts" in text
     assert "gpu        none found" in page(demo_model)
-    unknown = HostMemory(total=10**9, available=0, bound_by=None, unknown="memory.max says 'x'")
+    unknown = HostMemory(total=1 << 30, available=0, bound_by=None, unknown="memory.max says 'x'")
     assert "memory     not known how much is available: memory.max says 'x'" in page(demo_model, unknown)
 
 
@@ -146,9 +146,11 @@ def test_a_limit_and_gpus_are_told(demo_model: Path) -> None:
         (0, "0 bytes"),
         (1, "1 byte"),
         (999, "999 bytes"),
-        (1000, "1 kB"),
-        (5_099_600_000, "5.1 GB"),
-        (10**13, "10000 GB"),
+        (1000, "1000 bytes"),
+        (1024, "1 KiB"),
+        (1010 << 10, "1010 KiB"),
+        (5_099_600_000, "4.75 GiB"),
+        (10_000 << 30, "10000 GiB"),
     ],
 )
 def test_sizes_in_words(count: int, text: str) -> None:

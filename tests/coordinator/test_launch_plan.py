@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.config import ClusterConfig, CoordinatorConfig, LookaheadConfig, PeerConfig, WorkerGroup
+from coordinator.config import (
+    ClusterConfig,
+    CoordinatorConfig,
+    LaunchConfig,
+    LookaheadConfig,
+    PeerConfig,
+    WorkerGroup,
+)
+from coordinator.hosts import Host
 from coordinator.launch_plan import (
     OPENING_S,
     PEERS_READY_S,
@@ -17,6 +25,7 @@ from coordinator.launch_plan import (
     share_cores,
 )
 from coordinator.lookahead_choice import LookaheadChoice
+from protocol.errors import ConfigError
 
 MODEL = Path("/models/m.gguf")
 
@@ -41,9 +50,26 @@ def test_commands_and_names() -> None:
         "--halves on --profile /p"
     )
     assert box[:4] == ("/bin/py", "-P", "-m", "expert_worker.main")
-    assert " ".join(box[4:]) == "--connect tcp://127.0.0.1:7600 --model /models/m.gguf --name box-0 --threads 1"
+    assert (
+        " ".join(box[4:]) == "--connect tcp://127.0.0.1:7600 --model /models/m.gguf --name box-0 --threads 1 --of 3/3"
+    )
     assert "/copy/m.gguf" in far
     assert "far-0" in far
+
+
+def test_keys_are_named_by_path_and_all_addresses_are_dialled_here() -> None:
+    config = ClusterConfig(
+        model=MODEL,
+        coordinator=CoordinatorConfig(listen="tcp://0.0.0.0:7600", threads=2),
+        workers=(WorkerGroup(name="box"), WorkerGroup(name="far", keys_path=Path("/etc/far.key"))),
+        keys=Path("/keys"),
+    )
+    coordinator, box, far = (" ".join(process.command) for process in resolve(config, python="py", cores=()).processes)
+    assert "--listen tcp://0.0.0.0:7600" in coordinator
+    assert "--keys /keys" in coordinator
+    assert "--connect tcp://127.0.0.1:7600" in box
+    assert "--keys /keys" in box
+    assert "--keys /etc/far.key" in far
 
 
 @pytest.mark.parametrize(
@@ -90,6 +116,14 @@ def test_holders_outwait_a_coordinator_that_opens_its_gpu() -> None:
         assert all((f"--orphan-s {OPENING_S}" in " ".join(one.command)) == waits for one in holders)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_how_long_holders_wait_is_what_the_file_says(device: str) -> None:
+    coordinator = CoordinatorConfig(threads=1, device=device, orphan_s=7)
+    config = ClusterConfig(model=MODEL, coordinator=coordinator, workers=(WorkerGroup(name="box"),))
+    _, worker = resolve(config, python="py", cores=()).processes
+    assert "--orphan-s 7" in " ".join(worker.command)
+
+
 def test_a_lookahead_process_comes_last_and_is_told_what_to_predict_by() -> None:
     config = ClusterConfig(
         model=MODEL,
@@ -107,6 +141,37 @@ def test_a_lookahead_process_comes_last_and_is_told_what_to_predict_by() -> None
         "--name lookahead --predictor previous"
     )
     assert plan.lookahead is choice
+
+
+def test_processes_of_other_machines_are_run_over_ssh_and_take_no_cores_here() -> None:
+    garage = Host(name="garage", user="me", port=2222)
+    config = ClusterConfig(
+        model=MODEL,
+        coordinator=CoordinatorConfig(listen="tcp://127.0.0.1:7600", threads=1),
+        workers=(
+            WorkerGroup(name="far", threads=3, host=garage, command=("env", "A=b c"), model_path=Path("/a b/m.gguf")),
+            WorkerGroup(name="box", threads=2),
+        ),
+        peers=(PeerConfig(name="gpu", host=Host(name="x")),),
+        launch=LaunchConfig(ssh_config=Path("/settings")),
+    )
+    _, far, box, gpu = resolve(config, python="/bin/py", cores=(4, 5)).processes
+    assert (far.host, far.cores, box.cores) == (garage, (), (4, 5))
+    assert far.command[0] == "ssh"
+    assert far.command[-6:-1] == ("-F", "/settings", "-p", "2222", "me@garage")
+    assert far.command[-1] == (
+        "exec env 'A=b c' hosted run --cores 3 worker --connect tcp://127.0.0.1:7600 --model '/a b/m.gguf' "
+        "--name far-0 --threads 3 --of 1"
+    )
+    assert gpu.command[-4:-1] == ("-F", "/settings", "x")
+    assert gpu.command[-1].startswith("exec expertmesh hosted run --cores 0 peer --connect tcp://127.0.0.1:7600 ")
+
+
+def test_a_cluster_for_one_answer_has_nothing_on_other_machines() -> None:
+    config = ClusterConfig(model=MODEL, workers=(WorkerGroup(name="far", host=Host(name="garage")),))
+    said = "nothing listens at tcp://127.0.0.1:7600, and a cluster for one answer has no processes on other machines"
+    with pytest.raises(ConfigError, match=f"{said}, found far on ssh://garage: start it with `expertmesh up` first"):
+        kept_private(config)
 
 
 def test_workers_get_disjoint_cores_and_the_coordinator_any() -> None:

@@ -60,6 +60,18 @@ def test_a_coordinator_that_is_asked_to_stop_ends_in_order() -> None:
     assert child.exit_code() == 0
 
 
+def test_a_coordinator_that_is_started_again_is_told_that_it_is_not_the_first() -> None:
+    tells = "import sys; print(sys.argv[1:-2], file=sys.stderr, flush=True)"
+    said: SimpleQueue[tuple[str, str]] = SimpleQueue()
+    with Launcher(plan_of(coordinator=tells, worker=tells), Interrupts(), lambda *line: said.put(line)) as launcher:
+        first = {said.get(timeout=10) for _ in range(2)}
+        for name in ("coordinator", "worker"):
+            launcher.start(name)
+        again = {said.get(timeout=10) for _ in range(2)}
+    assert first == {("coordinator", "[]"), ("worker", "[]")}
+    assert again == {("coordinator", "['--resume']"), ("worker", "[]")}
+
+
 def test_only_its_own_coordinator_is_asked_to_stop() -> None:
     """Whoever listens at the endpoint of the plan: this launcher's coordinator does not yet, and another one might."""
     plan = plan_of(coordinator=SLEEPER)

@@ -46,7 +46,7 @@ def test_rows_of_every_state() -> None:
     workers = [
         worker("a", 1.0),
         worker("b", 1.0, state="suspect"),
-        worker("by-hand", 0.0, state="assigning", beat_age_s=None, resident_bytes=None, source=None),
+        worker("by-hand", 0.0, state="loading", beat_age_s=None, resident_bytes=None, source=None),
     ]
     assert worker_rows(roles, {"workers": workers}, Load()) == [
         ("coordinator", "running", "1", "0", "", "", "", "", "", ""),
@@ -54,7 +54,7 @@ def test_rows_of_every_state() -> None:
         ("b", "restarting", "7", "2", "3", "4", "", "0.2 s", "2 MiB", "mapped"),
         ("c", "given up", "8", "0", "", "", "", "", "", ""),
         ("d", "running", "9", "0", "", "", "", "", "", ""),
-        ("by-hand", "assigning", "5", "", "3", "4", "", "", "", ""),
+        ("by-hand", "loading", "5", "", "3", "4", "", "", "", ""),
     ]
 
 

@@ -259,7 +259,7 @@ def test_too_little_room_is_said_before_anything_is_written(
 ) -> None:
     found = os.statvfs_result((4096, 4096, 1000, 100, 100, 0, 0, 0, 0, 255))
     monkeypatch.setattr(packing.os, "fstatvfs", lambda file: found)
-    with pytest.raises(ExpertmeshError, match=r"p\.gguf would take .* more are needed in its folder, 410 kB are free"):
+    with pytest.raises(ExpertmeshError, match=r"p\.gguf would take .* more are needed in its folder, 400 KiB are free"):
         done(tiny_model, tmp_path / "p.gguf")
     assert not (tmp_path / "p.gguf").exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.plan import LOCAL, NOBODY_ELSE, Coverage, Part, plan_again, plan_layer
+from coordinator.plan import LOCAL, NOBODY_ELSE, Coverage, Part, plan_layer
 from protocol.errors import RequestError
 from protocol.messages import F32, I32, I64, MAX_ENTRIES_PER_ROW, MAX_ROWS
 
@@ -166,39 +167,6 @@ def lengths(parts: list[Part]) -> list[tuple[int, int]]:
     return [(part.holder, len(part)) for part in parts]
 
 
-@given(routings(), some_runners(), st.data())
-def test_a_part_planned_again_has_the_same_entries_and_places_by_who_has_them_now(
-    routing: tuple[I32, F32, I64], runners: I64, data: st.DataObject
-) -> None:
-    ids, weights, owner = routing
-    now, also = np.roll(owner, 1), data.draw(some_also(len(owner)))
-    for part in plan_layer(0, ids, weights, owner):
-        anew = plan_again(part, now, also, runners)
-        coverage = Coverage(ids.size)
-        assert coverage.accept(part)
-        assert all(not coverage.accept(one) for one in anew)
-        assert sum(one.bits for one in anew) == part.bits
-        assert {one.attempt for one in anew} == {1}
-        assert len({one.holder for one in anew}) == len(anew)
-        assert sorted(entry for one in anew for entry in entries(one)) == entries(part)
-        for one in anew:
-            assert [place for place in range(ids.size) if one.bits >> place & 1] == sorted(
-                places(part)[entry] for entry in entries(one)
-            )
-            if not len(runners):
-                assert (now[one.expert] == one.holder).all()
-
-
-def entries(part: Part) -> list[tuple[int, int, float]]:
-    return list(zip(part.expert.tolist(), part.row.tolist(), part.weight.tolist(), strict=True))
-
-
-def places(part: Part) -> dict[tuple[int, int, float], int]:
-    """Of a part of the first plan, whose places follow each other."""
-    first = (part.bits & -part.bits).bit_length() - 1
-    return {entry: first + at for at, entry in enumerate(entries(part))}
-
-
 @given(routings())
 def test_distinct_rows_name_just_the_rows_that_are_needed(routing: tuple[I32, F32, I64]) -> None:
     for part in plan_layer(0, *routing):
@@ -217,7 +185,7 @@ def test_coverage_takes_each_part_once(routing: tuple[I32, F32, I64]) -> None:
         assert part.bits.bit_count() == len(part)
         assert coverage.accept(part)
         assert not coverage.accept(part)
-        assert not coverage.accept(part.again())
+        assert not any(map(coverage.accept, part.again(routing[2], itertools.count(1))))
     assert coverage.missing == 0
 
 
@@ -236,11 +204,36 @@ def test_a_part_of_another_layer_does_not_fit() -> None:
     assert not Coverage(2).accept(part)
 
 
-def test_a_new_attempt_is_local_and_has_the_same_entries() -> None:
-    (part,) = plan_layer(0, np.array([[2, 0]], np.int32), np.ones((1, 2), np.float32), np.zeros(3, np.int64))
-    again = part.again()
-    assert (again.holder, again.attempt) == (LOCAL, 1)
-    assert again.bits == part.bits
+@given(routings(), st.data())
+def test_new_attempts_are_the_same_entries_by_who_has_them_now(
+    routing: tuple[I32, F32, I64], data: st.DataObject
+) -> None:
+    ids, _, owner = routing
+    now = np.array(data.draw(st.lists(st.integers(LOCAL, 3), min_size=len(owner), max_size=len(owner))), np.int64)
+    parts, attempts, coverage = plan_layer(0, *routing), itertools.count(5), Coverage(ids.size)
+    for part in parts:
+        others = part.again(now, attempts)
+        assert [other.holder for other in others] == sorted({int(one) for one in now[part.expert]})
+        entries = sorted(entry for other in others for entry in zip(other.expert, other.row, other.weight, strict=True))
+        assert entries == list(zip(part.expert, part.row, part.weight, strict=True))
+        for other in others:
+            assert (now[other.expert] == other.holder).all()
+            assert coverage.lacks(other)
+            assert coverage.accept(other)
+        assert not coverage.lacks(part)
+    assert coverage.missing == 0
+    assert next(attempts) >= 5 + len(parts)
+
+
+def test_a_new_attempt_at_few_of_many_entries_has_their_bits() -> None:
+    ids = np.arange(31 * MAX_ROWS, dtype=np.int32).reshape(-1, 31) % 31
+    owner = np.zeros(31, np.int64)
+    (part,) = plan_layer(0, ids, np.ones(ids.shape, np.float32), owner)
+    owner[30] = 7
+    most, few = part.again(owner, itertools.count(1))
+    assert (few.holder, few.attempt, len(few)) == (7, 2, MAX_ROWS)
+    assert few.bits == part.bits ^ most.bits
+    assert few.bits == ((1 << MAX_ROWS) - 1) << (30 * MAX_ROWS)
 
 
 @pytest.mark.parametrize("bad", [-1, 4, 2**31 - 1, -(2**31)])

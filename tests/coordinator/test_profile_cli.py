@@ -45,6 +45,19 @@ def test_a_cluster_counts_what_one_process_does_and_goes_on_with_it(demo_model: 
         np.testing.assert_array_equal(found.counts, times * read_profile(alone).counts)
 
 
+def test_a_recording_replaces_nothing_but_with_force(demo_model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.profile"
+    out.write_bytes(b"days of counting")
+    done = run("profile", "record", demo_model, "-p", "import os", "--max-tokens", 0, "-o", out)
+    error = f"error: --out: {out} cannot be written: it is there already, and replaced with --force alone\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", error)
+    assert out.read_bytes() == b"days of counting"
+    assert not run(
+        "profile", "record", demo_model, "-p", "import os", "--max-tokens", 0, "-o", out, "--force"
+    ).returncode
+    assert read_profile(out).rows == 2
+
+
 def test_merged_profiles_are_the_sum(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a", "b", "c")]
     for number, path in enumerate(paths, 1):

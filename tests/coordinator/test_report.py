@@ -9,7 +9,7 @@ from message_examples import beat, hello
 
 from coordinator.hello import MAX_NAME, Terms
 from coordinator.members import MAX_GONE, MAX_MEMBERS, Members
-from coordinator.report import mesh_report
+from coordinator.report import SHOWN_GONE, SHOWN_GONE_S, mesh_report
 from coordinator.tallies import Counters, Tally
 from expert_worker.hints import HintBook
 from expert_worker.sources.source import Counters as TierCounters
@@ -57,11 +57,13 @@ def test_the_longest_report_fits_a_header() -> None:
         members.from_worker(_join(members, number), Stopped(), 0.0)
     for number in range(MAX_GONE, MAX_GONE + MAX_MEMBERS):
         _join(members, number)
-    counters = Counters(local_entries=MOST, device_entries=MOST, replans=MOST, late_replies=MOST, dropped=MOST)
+    counters = Counters(
+        local_entries=MOST, device_entries=MOST, replans=MOST, hedges=MOST, late_replies=MOST, dropped=MOST
+    )
     for name in {*(member.name for member in members), *members.gone}:
         counters.workers[name] = Tally(calls=MOST, entries=MOST, busy_us=MOST, wait_us=MOST)
-    report = mesh_report(members, counters, set(), 1e9)
-    assert len(report["workers"]) == MAX_GONE + MAX_MEMBERS
+    report = mesh_report(members, counters, set(), SHOWN_GONE_S)
+    assert len(report["workers"]) == SHOWN_GONE + MAX_MEMBERS
     assert len(encode(Status(report=report))[0]) < 0.95 * MAX_HEADER_BYTES  # what else the service tells is short
     encode(Finished(request=WIDEST * MAX_NAME, reason="length", prompt_us=MOST, decode_us=MOST, report=report))
 
@@ -95,3 +97,16 @@ def test_a_source_is_one_of_those_that_there_are() -> None:
     assert set(SOURCES) - {"auto"} < set(BEAT_SOURCES)
     for claimed, told in [("copies", "copies"), ("vram", "vram"), ("auto", "unknown"), ("\x1b[31m" * 99, "unknown")]:
         assert report_of(source=claimed)["source"] == told
+
+
+def test_who_left_is_told_of_for_a_while_and_no_more_than_a_few() -> None:
+    numbers = itertools.count()
+    members = Members(TERMS, Stock(slot_bytes=(1,), experts=1), expected=1, fresh_token=lambda: str(next(numbers)))
+    for number in range(SHOWN_GONE + 4):
+        members.from_worker(_join(members, number), Stopped(), 0.0)
+
+    def told(now: float) -> list[int]:
+        return [int(worker["name"][:4]) for worker in mesh_report(members, Counters(), set(), now)["workers"]]
+
+    assert told(SHOWN_GONE_S) == list(range(4, SHOWN_GONE + 4))
+    assert told(SHOWN_GONE_S + 1) == []

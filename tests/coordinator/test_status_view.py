@@ -15,15 +15,24 @@ from coordinator.cli.status_view import Page, page
 from protocol.expert_sources import TIER_COUNTS
 
 READER = {
-    **{"cache_hits": 930, "file_reads": 70, "file_read_bytes": 380_000_000, "file_read_us": 1_900_000},
+    **{"cache_hits": 930, "file_reads": 70, "file_read_bytes": 380 << 20, "file_read_us": 1_900_000},
     **{"hints_hinted": 40, "hints_useful": 30, "hints_late": 4, "hints_wasted": 6, "hints_gated": 9, "hints_off": 1},
 }
 COPIER = {
-    **{"copy_hits": 500, "copied_experts": 96, "copied_bytes": 3 * 10**9, "locked_bytes": 10**9},
-    **{"loaded_bytes": 4 * 10**9, "load_us": 2_000_000, "shed_bytes": 10**9, "fallbacks": 2},
+    **{"copy_hits": 500, "copied_experts": 96, "copied_bytes": 3 << 30, "locked_bytes": 1 << 30},
+    **{"loaded_bytes": 4 << 30, "load_us": 2_000_000, "shed_bytes": 1 << 30, "fallbacks": 2},
 }
 LOOKAHEAD = {
-    **{"name": "lookahead", "pid": 3, "host": "box", "inputs": 120, "hints": 480, "busy_s": 0.4, "beat_age_s": 0.2},
+    **{
+        "name": "lookahead",
+        "pid": 3,
+        "host": "box",
+        "state": "ready",
+        "inputs": 120,
+        "hints": 480,
+        "busy_s": 0.4,
+        "beat_age_s": 0.2,
+    },
     **{"resident_bytes": 2**20, "dropped": 0},
 }
 
@@ -43,11 +52,11 @@ def full_report() -> dict[str, Any]:
 FULL = """\
 m.gguf at ipc://@here
 ready, placement 2, step 1, requests 0
-avx2, local entries 0, replans 3, late replies 0
+avx2, local entries 0, replans 3, hedges 0, late replies 0
 profile: 100 rows seen, 90 % of uses in 12 experts
-! box-0 waits for files for 38% of its time: 7% of the experts that it needed had to be read, 380 MB at 200 MB/s
+! box-0 waits for files for 38% of its time: 7% of the experts that it needed had to be read, 380 MiB at 200 MiB/s
 ! box-0 gets no hints in 1 layer for now: they cost more than they saved
-! box-1 gave up 1 GB of copies, because memory was short
+! box-1 gave up 1 GiB of copies, because memory was short
 ! box-1 took the files' mapping 2 times where direct reads were meant
 
 member  role    state  threads  experts  calls   busy   beat  memory
@@ -56,22 +65,22 @@ box-1   worker  ready        2        3      4  0.5 s  0.1 s   2 MiB
 gpu     peer    ready        2        3      4  0.5 s  0.1 s   2 MiB
 
 where experts' bytes came from, since each process began
-member  source      copies  page cache    files    read      in      rate  time reading
-box-0   mapped           0   930 (93%)  70 (7%)  380 MB  1.90 s  200 MB/s           38%
-box-1   copies  500 (100%)           0        0                                      0%
+member  source      copies  page cache    files     read      in       rate  time reading
+box-0   mapped           0   930 (93%)  70 (7%)  380 MiB  1.90 s  200 MiB/s           38%
+box-1   copies  500 (100%)           0        0                                        0%
 gpu     vram
 
 copies in memory
-member  experts  bytes  locked  loaded      in    rate  shed  fallbacks
-box-1        96   3 GB    1 GB    4 GB  2.00 s  2 GB/s  1 GB          2
+member  experts  bytes  locked  loaded      in     rate   shed  fallbacks
+box-1        96  3 GiB   1 GiB   4 GiB  2.00 s  2 GiB/s  1 GiB          2
 
 experts hinted at
 member  hinted    useful  late  wasted  harmful  gated  stale  missed  layers off
 box-0       40  30 (75%)     4       6        0      9      0       0           1
 
 lookahead: 121 layer inputs published, 1 missed by somebody
-process    host  inputs  hints   busy   beat  memory  dropped
-lookahead  box      120    480  0.4 s  0.2 s   1 MiB        0
+process    host  state  inputs  hints   busy   beat  memory  dropped
+lookahead  box   ready     120    480  0.4 s  0.2 s   1 MiB        0
 """
 
 
@@ -117,12 +126,12 @@ def test_where_nothing_is_to_be_told_there_is_no_table() -> None:
 
 def test_what_happened_between_two_reports_is_told_besides() -> None:
     first = cluster_report(worker_row("w", calls=1, busy_s=1.0, tiers=tiers(cache_hits=100)))
-    counts = tiers(cache_hits=110, file_reads=10, file_read_us=500_000, file_read_bytes=3000)
+    counts = tiers(cache_hits=110, file_reads=10, file_read_us=500_000, file_read_bytes=3 << 10)
     second = cluster_report(worker_row("w", calls=2, busy_s=1.5, tiers=counts))
     shown = page_of(first, second)
     (lately,) = [section for section in shown.sections if section.title == "lately"]
-    assert lately.rows == (("w", "mapped", "0", "10 (50%)", "10 (50%)", "3 kB", "0.50 s", "6 kB/s", "50%"),)
-    said = "w waits for files for 50% of its time: 50% of the experts that it needed had to be read, 3 kB at 6 kB/s"
+    assert lately.rows == (("w", "mapped", "0", "10 (50%)", "10 (50%)", "3 KiB", "0.50 s", "6 KiB/s", "50%"),)
+    said = "w waits for files for 50% of its time: 50% of the experts that it needed had to be read, 3 KiB at 6 KiB/s"
     assert shown.remarks == (said,)
     assert shown.sections[0].rows[0][6] == "50%", "busy is a part of the time as soon as that is known"
 
@@ -140,17 +149,31 @@ def test_a_worker_that_waits_for_what_is_on_its_way_is() -> None:
 def test_every_state_that_is_not_as_it_should_be_has_a_sentence() -> None:
     assert remarks_of(
         worker_row("a", state="suspect"),
-        worker_row("b", state="assigning", progress=[2, 6]),
+        worker_row("b", state="loading", progress=[2, 6]),
         worker_row("c", state="failed", reason="no room"),
         worker_row("d", state="gone", reason="it left", since_start=None, beat_age_s=None),
-        worker_row("e", beat_age_s=2.6),
+        worker_row("e", state="lost", reason="silent for 3.1 s", since_start=None),
+        worker_row("f", state="draining"),
+        worker_row("g", sign="frozen", why="nothing was heard of it for 2.6 s"),
+        worker_row("h", state="suspect", sign="stuck", why="something holds it up"),
+        worker_row("i", sign="busy", why="it has computed the work in hand for 3.0 s"),
+        worker_row("j", state="hello"),
     ) == [
         "a is late with an answer, and gets no work until that has come",
         "b makes its experts ready: 2 of 6 layers",
         "c gets no work: no room",
         "d is gone: it left",
-        "e has not been heard of for 3 s",
+        "e is lost: silent for 3.1 s",
+        "f leaves as soon as others hold its experts",
+        "g is frozen: nothing was heard of it for 2.6 s",
+        "h is late with an answer, and gets no work until that has come; something holds it up",
     ]
+
+
+def test_how_a_worker_is_stands_beside_its_state_if_there_is_something_to_say() -> None:
+    frozen = worker_row("a", state="suspect", sign="frozen", why="nothing was heard of it for 2.6 s")
+    (members, *_) = page_of(cluster_report(frozen, worker_row("b", sign="busy"))).sections
+    assert [row[2] for row in members.rows] == ["suspect, frozen", "ready"]
 
 
 def test_work_of_the_coordinator_is_spoken_of_where_there_are_others_for_it() -> None:

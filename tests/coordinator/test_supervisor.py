@@ -24,6 +24,9 @@ class FakeProcess:
     def ended(self) -> str:
         return f"ended with {self.code}"
 
+    def tail(self, count: int) -> list[str]:
+        return [f"line {number}" for number in range(20)][-count:]
+
 
 @dataclass
 class FakeLauncher:
@@ -96,7 +99,8 @@ def test_a_worker_that_keeps_ending_is_given_up_alone(
         launcher.children["box-0"].code = 1
         lines += supervisor.tick()
         clock[0] += 3.0
-    assert lines[-1].startswith("box-0 is not started again: it ended 3 times in a row")
+    assert lines[-9].startswith("box-0 is not started again: it ended 3 times in a row")
+    assert lines[-8:] == [f"box-0 wrote: line {number}" for number in range(12, 20)]
     assert supervisor.roles["box-0"].state == "given up"
     assert supervisor.roles["coordinator"].state == "running"
     assert launcher.started == 4
@@ -121,3 +125,23 @@ def test_who_cannot_run_before_the_cluster_has_begun_ends_it_all(
     launcher.children["box-0"].code = 2
     with pytest.raises(ExpertmeshError, match=r"box-0 \(process 102\) ended with 2; it is not started again"):
         supervisor.tick()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_who_left_in_order_is_not_started_again(
+    supervisor: Supervisor, launcher: FakeLauncher, clock: list[float], begun: bool
+) -> None:
+    supervisor.begun = begun
+    launcher.children["box-0"].code = 0
+    assert supervisor.tick()[-1] == "box-0 is not started again: it left as it was asked to"
+    clock[0] = 100.0
+    assert supervisor.tick() == []
+    assert supervisor.roles["box-0"].state == "left"
+    assert launcher.started == 2
+
+
+def test_a_coordinator_that_ended_in_order_is_nothing_to_look_after(
+    supervisor: Supervisor, launcher: FakeLauncher
+) -> None:
+    launcher.children["coordinator"].code = 0
+    assert supervisor.tick() == []

@@ -6,7 +6,7 @@ from coordinator.tallies import Counters, Tally
 
 
 def test_what_was_counted_since_a_copy() -> None:
-    counters = Counters(local_entries=5, device_entries=7, replans=1, late_replies=2, dropped=3)
+    counters = Counters(local_entries=5, device_entries=7, replans=1, hedges=4, late_replies=2, dropped=3)
     counters.worker("a").calls = 7
     before = counters.copy()
     counters.local_entries += 10

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from message_examples import run_experts, stage_exchange
-from moe_models import write_model
 from open_bank import activations, open_bank, rows_of
-from worker_process import ScriptedCoordinator, Start, WorkerProcess, holders_of
+from worker_process import EXPERTS, LAYERS, WIDTH, ScriptedCoordinator, Start, WorkerProcess
 
 import native
 from protocol.holder.answer import answer
@@ -30,20 +28,6 @@ from protocol.messages import (
 )
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.cluster]
-
-LAYERS, EXPERTS, WIDTH = 2, 6, 64
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path: Path = tmp_path_factory.mktemp("model") / "small.gguf"
-    return write_model(path, layers=LAYERS, experts=EXPERTS, experts_used=2, embd=WIDTH, ff_exp=32, vocab=300, heads=2)
-
-
-@pytest.fixture
-def start(coordinator: ScriptedCoordinator, model: Path, tmp_path: Path) -> Iterator[Start]:
-    with holders_of(coordinator, model, tmp_path, "expert_worker.main") as start:
-        yield start
 
 
 def work(*experts: int, **changes: object) -> RunExperts:
@@ -77,18 +61,18 @@ def refused(coordinator: ScriptedCoordinator, worker: WorkerProcess, expert: int
 
 @pytest.mark.parametrize("options", [("--source", "mapped"), ("--source", "arena"), ("--source", "direct")])
 def test_both_run_while_it_is_staged_and_the_one_that_comes_after(
-    coordinator: ScriptedCoordinator, start: Start, model: Path, options: tuple[str, ...]
+    coordinator: ScriptedCoordinator, start_worker: Start, holder_model: Path, options: tuple[str, ...]
 ) -> None:
-    worker = start(*options)
+    worker = start_worker(*options)
     coordinator.welcome(worker)
     assign(coordinator, worker)
     assert "expert 4: not held under placement 1" in refused(coordinator, worker, 4)
     coordinator.say(stage_exchange(leaves=2, comes=4))
     assert coordinator.hear(coordinator.control, ExchangeStaged, worker).residency == 2
-    check_runs(coordinator, worker, model, 0, 2, 4)
+    check_runs(coordinator, worker, holder_model, 0, 2, 4)
     coordinator.say(CommitExchange(exchange=7))
     assert coordinator.hear(coordinator.control, ExchangeCommitted, worker).residency == 3
-    check_runs(coordinator, worker, model, 0, 1, 4)
+    check_runs(coordinator, worker, holder_model, 0, 1, 4)
     assert "expert 2: not held under placement 1" in refused(coordinator, worker, 2)
     beat = coordinator.hear(coordinator.control, Beat, worker)
     assert beat.residency == 3
@@ -96,8 +80,10 @@ def test_both_run_while_it_is_staged_and_the_one_that_comes_after(
         assert beat.tiers["copied_experts"] == LAYERS * 3
 
 
-def test_what_a_dead_coordinator_staged_is_dropped(coordinator: ScriptedCoordinator, start: Start, model: Path) -> None:
-    worker = start()
+def test_what_a_dead_coordinator_staged_is_dropped(
+    coordinator: ScriptedCoordinator, start_worker: Start, holder_model: Path
+) -> None:
+    worker = start_worker()
     coordinator.welcome(worker)
     assign(coordinator, worker)
     coordinator.say(stage_exchange(leaves=2, comes=4, within_s=60.0))
@@ -112,12 +98,14 @@ def test_what_a_dead_coordinator_staged_is_dropped(coordinator: ScriptedCoordina
     coordinator.hear(coordinator.control, ExchangeStaged, worker)
 
 
-def test_what_is_not_committed_in_time_is_dropped(coordinator: ScriptedCoordinator, start: Start, model: Path) -> None:
-    worker = start()
+def test_what_is_not_committed_in_time_is_dropped(
+    coordinator: ScriptedCoordinator, start_worker: Start, holder_model: Path
+) -> None:
+    worker = start_worker()
     coordinator.welcome(worker)
     assign(coordinator, worker)
     coordinator.say(stage_exchange(leaves=2, comes=4, within_s=0.1))
     failed = coordinator.hear(coordinator.control, ExchangeFailed, worker)
     assert failed.reason == "dropped: not committed within 0.1 s"
     assert "expert 4: not held under placement 1" in refused(coordinator, worker, 4)
-    check_runs(coordinator, worker, model, 0, 2)
+    check_runs(coordinator, worker, holder_model, 0, 2)

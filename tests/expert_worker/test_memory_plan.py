@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 from expert_worker import memory_plan
 from expert_worker.copy_plan import Budget
-from expert_worker.memory_plan import MemoryPlanner
+from expert_worker.memory_plan import SLOT_SHARE, MemoryPlanner
+from expert_worker.siblings import Siblings
 from protocol import host_ledger, host_memory
 from protocol.errors import RoomError
 
@@ -34,12 +36,12 @@ def copied(planner: MemoryPlanner, experts: int, size: int = ONE) -> int:
     return planner.plan((size,), np.ones((1, experts), np.uint8), None, 0).bytes
 
 
-def test_slots_take_half_of_what_others_have_not_planned() -> None:
+def test_slots_take_three_quarters_of_what_others_have_not_planned() -> None:
     first, second = MemoryPlanner("auto", GIB), MemoryPlanner("auto", GIB)
     taken = first.slots(64 * GIB)
-    assert taken == (7 * GIB - GIB // 4) // 2
+    assert taken == int((7 * GIB - GIB // 4) * SLOT_SHARE)
     left = 7 * GIB - taken
-    assert second.slots(64 * GIB) == (left - left // 16) // 2
+    assert second.slots(64 * GIB) == int((left - left // 16) * SLOT_SHARE)
     first.touched(taken)  # and shows in readings from now on
     assert MemoryPlanner("auto", GIB).slots(64 * GIB) > GIB
 
@@ -74,4 +76,33 @@ def test_if_not_one_expert_fits_what_fits_is_nothing_and_all_is_an_error(
 
 def test_slots_for_more_than_there_is_are_not_promised() -> None:
     assert MemoryPlanner("auto", GIB).slots(GIB) == GIB
-    assert MemoryPlanner("auto", GIB).slots(64 * GIB) == (6 * GIB - GIB // 4) // 2
+    assert MemoryPlanner("auto", GIB).slots(64 * GIB) == int((6 * GIB - GIB // 4) * SLOT_SHARE)
+
+
+def test_siblings_have_equal_slots_and_copies_whoever_is_first() -> None:
+    siblings = Siblings(family=7, here=3, part=None)
+    three = [MemoryPlanner("auto", GIB, siblings) for _ in range(3)]
+    share = 7 * GIB // 3
+    assert [planner.slots(64 * GIB) for planner in three] == [int((share - share // 16) * SLOT_SHARE)] * 3
+    three[0].close()
+    copies = MemoryPlanner("auto", GIB, siblings)
+    assert abs(copied(copies, 64 * 1024) - (share - share // 16)) < ONE
+    others = MemoryPlanner("auto", GIB, Siblings(family=8, here=2, part=None))
+    assert others.slots(64 * GIB) > 0  # of what is left
+
+
+def test_what_a_sibling_has_filled_is_known_until_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    siblings = Siblings(family=7, here=2, part=None)
+    first, second = MemoryPlanner(None, GIB, siblings), MemoryPlanner("auto", GIB, siblings)
+    assert copied(first, 3 * 1024) == 3 * GIB
+    first.touched(3 * GIB)
+    left = host_ledger.host_memory()
+
+    def less(*_: object) -> host_memory.HostMemory:
+        return replace(left, available=5 * GIB, machine_available=5 * GIB)
+
+    monkeypatch.setattr(host_ledger, "host_memory", less)
+    assert copied(second, 64 * 1024) == 7 * GIB // 2 // ONE * ONE - 7 * GIB // 32
+    second.close()
+    first.close()
+    assert copied(MemoryPlanner("auto", GIB, siblings), 64 * 1024) < 2 * GIB  # half of what is free now

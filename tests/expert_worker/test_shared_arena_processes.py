@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from arena_process import ArenaProcess
@@ -21,20 +20,13 @@ LAYOUT = ArenaLayout(fingerprint="0123456789abcdef", units=UNITS)
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """In memory, as the real one."""
-    with TemporaryDirectory(dir="/dev/shm", prefix="expertmesh-test-") as name:
-        yield Path(name)
-
-
-@pytest.fixture
-def start(folder: Path) -> Iterator[Callable[..., ArenaProcess]]:
+def start(arena_folder: Path) -> Iterator[Callable[..., ArenaProcess]]:
     """Starts a process, which ends with the test."""
     with ExitStack() as stack:
-        yield lambda layout=LAYOUT: stack.enter_context(ArenaProcess(folder, layout))
+        yield lambda layout=LAYOUT: stack.enter_context(ArenaProcess(arena_folder, layout))
 
 
-def test_of_four_that_start_at_once_one_loads_each_unit(folder: Path, start: Callable[..., ArenaProcess]) -> None:
+def test_of_four_that_start_at_once_one_loads_each_unit(arena_folder: Path, start: Callable[..., ArenaProcess]) -> None:
     four = [start() for _ in range(4)]
     for each in four:
         each.tell("take_part")
@@ -42,10 +34,10 @@ def test_of_four_that_start_at_once_one_loads_each_unit(folder: Path, start: Cal
     assert sorted(map(len, loaded)) == [0, 0, 0, 8]
     assert [each.ask("is_right") for each in four] == [True] * 4
     assert len({each.ask("pages") for each in four}) == 1
-    assert [path.name for path in folder.iterdir()] == [LAYOUT.file_name]
+    assert [path.name for path in arena_folder.iterdir()] == [LAYOUT.file_name]
     for each in four:
         assert each.ask("close") is None
-    assert not list(folder.iterdir())
+    assert not list(arena_folder.iterdir())
 
 
 def test_whoever_waits_goes_on_where_the_killed_owner_stopped(start: Callable[..., ArenaProcess]) -> None:
@@ -85,7 +77,7 @@ def test_an_owner_killed_while_it_reserves_memory_is_followed(start: Callable[..
     assert other.ask("is_right")
 
 
-def test_models_lie_side_by_side(folder: Path, start: Callable[..., ArenaProcess]) -> None:
+def test_models_lie_side_by_side(arena_folder: Path, start: Callable[..., ArenaProcess]) -> None:
     other_layout = ArenaLayout(fingerprint="fedcba9876543210", units=UNITS[1:])
     one, other = start(), start(other_layout)
     assert len(one.ask("take_part")) == 8
@@ -94,7 +86,7 @@ def test_models_lie_side_by_side(folder: Path, start: Callable[..., ArenaProcess
     assert other.ask("is_right")
     assert one.ask("pages") != other.ask("pages")
     assert one.ask("close") is None
-    assert [path.name for path in folder.iterdir()] == [other_layout.file_name]
+    assert [path.name for path in arena_folder.iterdir()] == [other_layout.file_name]
 
 
 def test_whoever_waits_is_told_why_it_failed_and_the_next_one_tries_again(start: Callable[..., ArenaProcess]) -> None:
@@ -124,21 +116,23 @@ def test_whoever_comes_while_others_still_have_a_failed_one_loads_what_is_missin
     assert other.ask("is_right")
 
 
-def test_what_killed_processes_left_is_swept_and_nothing_else(folder: Path, start: Callable[..., ArenaProcess]) -> None:
-    (folder / "another.arena").touch()
-    (folder / f"{LAYOUT.file_name}.txt").touch()
+def test_what_killed_processes_left_is_swept_and_nothing_else(
+    arena_folder: Path, start: Callable[..., ArenaProcess]
+) -> None:
+    (arena_folder / "another.arena").touch()
+    (arena_folder / f"{LAYOUT.file_name}.txt").touch()
     used = start(ArenaLayout(fingerprint="1", units=UNITS))
     assert len(used.ask("take_part")) == 8
     owner, *others = (start() for _ in range(3))
     assert owner.ask("open") == "OWNER"
     assert owner.ask("load", 3) == [0, 1, 2]
     assert [each.ask("open") for each in others] == ["WAITING"] * 2
-    assert sweep(folder) == []
+    assert sweep(arena_folder) == []
     for each in (owner, *others):
         each.kill()
-    assert sweep(folder) == [folder / LAYOUT.file_name]
-    assert sweep(folder) == []
-    assert len(list(folder.iterdir())) == 3
+    assert sweep(arena_folder) == [arena_folder / LAYOUT.file_name]
+    assert sweep(arena_folder) == []
+    assert len(list(arena_folder.iterdir())) == 3
     assert used.ask("is_right")
 
 

@@ -7,21 +7,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from message_examples import run_experts
-from moe_models import write_model
 from open_bank import activations, open_bank, rows_of
-from worker_process import ROOT, WITHIN_S, ScriptedCoordinator, Start, holders_of
+from worker_process import EXPERTS, LAYERS, ROOT, WIDTH, WITHIN_S, ScriptedCoordinator, Start
 
 import native
 from protocol import codec
 from protocol.holder.answer import answer
 from protocol.messages import (
     Beat,
+    Drain,
     Hello,
     Refused,
     RunExperts,
@@ -34,28 +33,14 @@ from protocol.messages import (
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.cluster]
 
-LAYERS, EXPERTS, WIDTH = 2, 4, 64
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path: Path = tmp_path_factory.mktemp("model") / "small.gguf"
-    return write_model(path, layers=LAYERS, experts=EXPERTS, experts_used=2, embd=WIDTH, ff_exp=32, vocab=300, heads=2)
-
-
-@pytest.fixture
-def start(coordinator: ScriptedCoordinator, model: Path, tmp_path: Path) -> Iterator[Start]:
-    with holders_of(coordinator, model, tmp_path, "expert_worker.main") as start:
-        yield start
-
 
 def work(rows: int = 3, **changes: object) -> RunExperts:
     codes, scales = native.Rows(activations(rows, WIDTH)).quantise()
     return run_experts(rows, (1, 3), WIDTH, codes=codes, scales=scales, **changes)
 
 
-def test_a_whole_life(coordinator: ScriptedCoordinator, start: Start, model: Path) -> None:
-    worker = start("--threads", "2")
+def test_a_whole_life(coordinator: ScriptedCoordinator, start_worker: Start, holder_model: Path) -> None:
+    worker = start_worker("--threads", "2")
     hello = coordinator.welcome(worker)
     assert (hello.role, hello.name, hello.pid, hello.threads) == ("worker", "box-0", worker.process.pid, 2)
     assert hello.geometry == {
@@ -70,7 +55,7 @@ def test_a_whole_life(coordinator: ScriptedCoordinator, start: Start, model: Pat
     assert (ready.placement, ready.experts) == (1, LAYERS * EXPERTS)
     coordinator.ask(work())
     reply = coordinator.hear(coordinator.work, Sums, worker)
-    with open_bank(model) as bank:
+    with open_bank(holder_model) as bank:
         expected = answer(work(), bank, np.ones((LAYERS, EXPERTS), np.uint8))
     assert isinstance(expected, Sums)
     np.testing.assert_array_equal(rows_of(reply, 3), rows_of(expected, 3))
@@ -85,11 +70,11 @@ def test_a_whole_life(coordinator: ScriptedCoordinator, start: Start, model: Pat
     coordinator.hear(coordinator.control, Stopped)
     code, last = worker.ends()
     assert code == 0
-    assert "leaving: the coordinator stops" in last
+    assert "leaving: told to by the coordinator" in last
 
 
-def test_a_refused_worker_names_every_mismatch(coordinator: ScriptedCoordinator, start: Start) -> None:
-    worker = start()
+def test_a_refused_worker_names_every_mismatch(coordinator: ScriptedCoordinator, start_worker: Start) -> None:
+    worker = start_worker()
     coordinator.hear(coordinator.control, Hello, worker)
     coordinator.say(Refused(mismatches=[["protocol", "1", "2"], ["geometry.layers", "2", "48"]]))
     code, last = worker.ends()
@@ -101,19 +86,21 @@ def test_a_refused_worker_names_every_mismatch(coordinator: ScriptedCoordinator,
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_an_orphan_leaves(coordinator: ScriptedCoordinator, start: Start, joined: bool) -> None:
-    worker = start("--orphan-s", "1")
+def test_an_orphan_leaves(coordinator: ScriptedCoordinator, start_worker: Start, joined: bool) -> None:
+    worker = start_worker("--orphan-s", "1")
     if joined:
         coordinator.answers_beats = False
         coordinator.welcome(worker)
     code, last = worker.ends()
-    assert code == (0 if joined else 2)
+    assert code == (1 if joined else 2)
     assert f"no word from a coordinator at {coordinator.control.endpoint} for 1 s" in last
     assert f"dialling {coordinator.control.endpoint} as box-0" in worker.log()
 
 
-def test_garbage_from_the_coordinator_is_dropped_and_counted(coordinator: ScriptedCoordinator, start: Start) -> None:
-    worker = start()
+def test_garbage_from_the_coordinator_is_dropped_and_counted(
+    coordinator: ScriptedCoordinator, start_worker: Start
+) -> None:
+    worker = start_worker()
     hello = coordinator.welcome(worker)
     coordinator.assign_all(worker, hello)
     good = [bytes(frame) for frame in codec.encode(work())]
@@ -131,8 +118,10 @@ def test_garbage_from_the_coordinator_is_dropped_and_counted(coordinator: Script
     assert beat.calls == 1
 
 
-def test_a_worker_that_is_told_to_says_hello_again_and_works_on(coordinator: ScriptedCoordinator, start: Start) -> None:
-    worker = start()
+def test_a_worker_that_is_told_to_says_hello_again_and_works_on(
+    coordinator: ScriptedCoordinator, start_worker: Start
+) -> None:
+    worker = start_worker()
     first = coordinator.welcome(worker)
     peers = coordinator.control_peer, coordinator.work_peer
     coordinator.say(SayHello())
@@ -147,9 +136,9 @@ def test_a_worker_that_is_told_to_says_hello_again_and_works_on(coordinator: Scr
     coordinator.hear(coordinator.work, Sums, worker)
 
 
-def test_a_restarted_coordinator_is_found_again(start: Start) -> None:
+def test_a_restarted_coordinator_is_found_again(start_worker: Start) -> None:
     first = ScriptedCoordinator()
-    worker = start(endpoint=first.control.endpoint)
+    worker = start_worker(endpoint=first.control.endpoint)
     incarnation = first.welcome(worker).incarnation
     first.close()
     second = ScriptedCoordinator(first.name)
@@ -168,14 +157,17 @@ def test_a_restarted_coordinator_is_found_again(start: Start) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("joined", [False, True])
 def test_signals_are_an_orderly_end(
-    coordinator: ScriptedCoordinator, start: Start, number: signal.Signals, joined: bool
+    coordinator: ScriptedCoordinator, start_worker: Start, number: signal.Signals, joined: bool
 ) -> None:
-    worker = start()
+    worker = start_worker()
     if joined:
         coordinator.welcome(worker)
     else:
         coordinator.hear(coordinator.control, Hello, worker)
     worker.process.send_signal(number)
+    if joined and number == signal.SIGTERM:
+        assert coordinator.hear(coordinator.control, Drain).name == "box-0"
+        coordinator.say(Stop())
     if joined:
         coordinator.hear(coordinator.control, Stopped)
     code, last = worker.ends()
@@ -183,8 +175,8 @@ def test_signals_are_an_orderly_end(
     assert number.name in last
 
 
-def test_a_frozen_worker_answers_late_and_goes_on(coordinator: ScriptedCoordinator, start: Start) -> None:
-    worker = start()
+def test_a_frozen_worker_answers_late_and_goes_on(coordinator: ScriptedCoordinator, start_worker: Start) -> None:
+    worker = start_worker()
     hello = coordinator.welcome(worker)
     coordinator.assign_all(worker, hello)
     worker.process.send_signal(signal.SIGSTOP)
@@ -197,11 +189,11 @@ def test_a_frozen_worker_answers_late_and_goes_on(coordinator: ScriptedCoordinat
 
 
 def test_a_model_that_shrinks_fails_the_work_and_not_the_worker(
-    coordinator: ScriptedCoordinator, start: Start, model: Path, tmp_path: Path
+    coordinator: ScriptedCoordinator, start_worker: Start, holder_model: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "copy.gguf"
-    copy.write_bytes(model.read_bytes())
-    worker = start(model=copy)
+    copy.write_bytes(holder_model.read_bytes())
+    worker = start_worker(model=copy)
     hello = coordinator.welcome(worker)
     coordinator.assign_all(worker, hello)
     os.truncate(copy, 8192)
@@ -220,25 +212,25 @@ def test_a_model_that_shrinks_fails_the_work_and_not_the_worker(
         (["--connect", "tcp://192.0.2.1:7600"], "error: endpoint 'tcp://192.0.2.1:7600': expected tcp://127.0.0.1"),
     ],
 )
-def test_what_cannot_start_is_one_sentence(start: Start, options: list[str], words: str) -> None:
-    worker = start(*options)
+def test_what_cannot_start_is_one_sentence(start_worker: Start, options: list[str], words: str) -> None:
+    worker = start_worker(*options)
     code, last = worker.ends()
     assert code == 2
     assert last.startswith(words)
     assert "Traceback" not in worker.log()
 
 
-def test_a_work_endpoint_elsewhere_is_refused(coordinator: ScriptedCoordinator, start: Start) -> None:
-    worker = start()
+def test_a_work_endpoint_elsewhere_is_refused(coordinator: ScriptedCoordinator, start_worker: Start) -> None:
+    worker = start_worker()
     with pytest.raises(AssertionError, match="exited with 2"):
         coordinator.welcome(worker, work="tcp://192.0.2.1:7601")
     assert worker.ends()[1].startswith("error: endpoint 'tcp://192.0.2.1:7601'")
 
 
 def test_a_worker_dies_with_its_parent_and_does_not_start_without(
-    coordinator: ScriptedCoordinator, start: Start, model: Path
+    coordinator: ScriptedCoordinator, start_worker: Start, holder_model: Path
 ) -> None:
-    assert start("--parent", "1").ends() == (0, "")
+    assert start_worker("--parent", "1").ends() == (0, "")
     script = (
         "import signal, subprocess, sys, os\n"
         "child = subprocess.Popen([*sys.argv[1:], '--parent', str(os.getpid())])\n"
@@ -247,7 +239,7 @@ def test_a_worker_dies_with_its_parent_and_does_not_start_without(
     )
     command = [sys.executable, "-P", "-m", "expert_worker.main", "--connect", coordinator.control.endpoint]
     parent = subprocess.Popen(
-        [sys.executable, "-c", script, *command, "--model", str(model)],
+        [sys.executable, "-c", script, *command, "--model", str(holder_model)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

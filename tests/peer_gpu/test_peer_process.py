@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from message_examples import run_experts, stage_exchange
-from moe_models import write_model
 from open_bank import activations, open_bank
-from worker_process import ScriptedCoordinator, Start, holders_of
+from worker_process import EXPERTS, LAYERS, WIDTH, ScriptedCoordinator, Start, holders_of
 
 import native
 from peer_gpu.slots import GIB
@@ -33,18 +32,10 @@ from protocol.model import Model
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.cluster]
 
-LAYERS, EXPERTS, WIDTH = 3, 4, 64
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path: Path = tmp_path_factory.mktemp("model") / "small.gguf"
-    return write_model(path, layers=LAYERS, experts=EXPERTS, experts_used=2, embd=WIDTH, ff_exp=32, vocab=300, heads=2)
-
 
 @pytest.fixture
-def start(coordinator: ScriptedCoordinator, model: Path, tmp_path: Path) -> Iterator[Start]:
-    with holders_of(coordinator, model, tmp_path, "emulated_peer") as start:
+def start(coordinator: ScriptedCoordinator, holder_model: Path, tmp_path: Path) -> Iterator[Start]:
+    with holders_of(coordinator, holder_model, tmp_path, "emulated_peer") as start:
         yield start
 
 
@@ -69,9 +60,9 @@ def held(*layers: int) -> np.ndarray:
 
 
 def test_a_peer_says_what_it_has_room_for_and_keeps_to_it(
-    coordinator: ScriptedCoordinator, start: Start, model: Path
+    coordinator: ScriptedCoordinator, start: Start, holder_model: Path
 ) -> None:
-    room, gib = room_for(model, 2 * EXPERTS)
+    room, gib = room_for(holder_model, 2 * EXPERTS)
     peer = start("--device", "cuda:0", "--vram-gib", gib)
     hello = coordinator.welcome(peer)
     assert (hello.role, hello.room, hello.isa, hello.threads) == ("peer", room, "an emulated device", 1)
@@ -81,7 +72,7 @@ def test_a_peer_says_what_it_has_room_for_and_keeps_to_it(
     assert coordinator.hear(coordinator.control, AssignReady, peer).experts == 2 * EXPERTS
     coordinator.ask(work(1))
     reply = coordinator.hear(coordinator.work, Sums, peer)
-    with open_bank(model) as bank:
+    with open_bank(holder_model) as bank:
         expected = answer(work(1), bank, np.ones((LAYERS, EXPERTS), np.uint8))
     assert isinstance(expected, Sums)
     np.testing.assert_array_equal(reply.sum48, expected.sum48)
@@ -109,9 +100,9 @@ def test_a_peer_says_what_it_has_room_for_and_keeps_to_it(
 
 
 def test_a_peer_refuses_exchanges_and_keeps_what_it_holds(
-    coordinator: ScriptedCoordinator, start: Start, model: Path
+    coordinator: ScriptedCoordinator, start: Start, holder_model: Path
 ) -> None:
-    peer = start("--device", "cuda:0", "--vram-gib", room_for(model, EXPERTS)[1])
+    peer = start("--device", "cuda:0", "--vram-gib", room_for(holder_model, EXPERTS)[1])
     coordinator.welcome(peer)
     some = held(1)
     some[1, 2] = 0

@@ -243,6 +243,7 @@ def test_promises_of_processes_that_cannot_be_seen(
         space=host_ledger._space() if space is None else space,
         written=host_ledger._now() - age_s,
         groups=(),
+        family=0,
         bytes=GIB,
         touched=0,
     )

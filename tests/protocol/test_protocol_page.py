@@ -112,6 +112,7 @@ def test_deadlines_are_those_of_the_code() -> None:
         ("worker", "Welcome or Refused"): membership.HELLO_AGAIN_S,
         ("worker", "BeatSeen"): membership.SILENCE_S,
         ("worker", "work"): serve.OPEN_AGAIN_S,
+        ("worker, to leave", "any word of the coordinator"): membership.DRAIN_SILENCE_S,
         ("worker, after Stop", "the RunExperts in hand"): control.LEAVE_S,
         ("worker, leaving", "its last messages to be sent"): serve.FLUSH_S,
         ("coordinator, after Stop", "Stopped of every worker"): main.STOP_S,

@@ -20,9 +20,12 @@ from typing import Any
 
 import psutil
 from cgroups import ControlGroup
+from relays import BadLink
 
 from coordinator.client import Client
 from coordinator.sampling import Sampling
+from protocol.endpoints import check_endpoint
+from protocol.keys import dial_keys
 from protocol.messages import Prefilled, Token
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +36,10 @@ LEAST_TOKENS = 200
 END_S = 15.0
 PATIENT = ["--call-floor-ms", "20000"]
 """Options of a coordinator, so that a machine under load is no fault."""
+
+HEDGING = ["--hedge-floor-ms", "50"]
+"""Options of a coordinator that hedges as it does for users. Others in tests do not: a machine under load has stalls of
+any length, and tests know who computes what."""
 
 Status = dict[str, Any]
 Condition = Callable[[Status], bool]
@@ -148,14 +155,20 @@ class LiveCluster:
         peer_options: Sequence[str] = (),
         own_options: Mapping[int, Sequence[str]] | None = None,
         group: ControlGroup | None = None,
+        listen: str | None = None,
+        keys: Path | None = None,
+        links: Mapping[int, BadLink] | None = None,
     ) -> None:
         """`problems` names, by number, workers that misbehave, and how (problem_worker); `isas` is for the workers.
 
         `models` names workers with a copy of the model of their own; `worker_module` is run as the workers that have no
         problem. The workers numbered in `peers` are peers on an emulated device, called peer-N. `own_options` are a
-        worker's own, after the `worker_options` of all. All processes run in the `group`.
+        worker's own, after the `worker_options` of all. All processes run in the `group`. The coordinator
+        listens at a fresh name unless told where to `listen`; all have the `keys` of that folder, or none.
         """
-        self.endpoint = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
+        listen = listen or f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
+        self.endpoint = check_endpoint(listen, dial=True, keyed=keys is not None)
+        self.keys = dial_keys(keys)
         self.workers: list[RealProcess] = []
         self._model = model
         self._models = dict(models or {})
@@ -165,18 +178,20 @@ class LiveCluster:
         self._worker_options = list(worker_options)
         self._own_options = dict(own_options or {})
         self._group = group
+        self._links = dict(links or {})
         self._peers = frozenset(peers)
         self._peer_options = list(peer_options)
         self._isas = list(isas)
         self._coordinator_isa = coordinator_isa
         self._coordinator_module = coordinator_module
         self._all: list[RealProcess] = []
-        self._coordinator_options = ["--listen", self.endpoint, "--model", str(model), "--workers", str(workers)]
-        self._coordinator_options += coordinator_options
+        self._key_options = [] if keys is None else ["--keys", str(keys)]
+        self._coordinator_options = ["--listen", listen, *self._key_options, "--model", str(model)]
+        self._coordinator_options += ["--workers", str(workers), "--hedge-floor-ms", "60000", *coordinator_options]
         self.coordinator = self.restart_coordinator()
         self.workers = [self.start_worker(number) for number in range(workers)]
-        self._client = Client(self.endpoint)
-        self._watcher = Client(self.endpoint)
+        self._client = Client(self.endpoint, keys=self.keys)
+        self._watcher = Client(self.endpoint, keys=self.keys)
 
     # --- processes --------------------------------------------------------------------------------------------
 
@@ -185,11 +200,14 @@ class LiveCluster:
         is_peer = number in self._peers
         name = f"{'peer' if is_peer else 'worker'}-{number}"
         model = self._models.get(number, self._model)
-        options = ["--connect", self.endpoint, "--model", str(model), "--name", name]
+        options = ["--connect", self.endpoint, *self._key_options, "--model", str(model), "--name", name]
         if is_peer:
             return self.start(name, "emulated_peer", [*options, *self._peer_options])
         options += [*self._worker_options, *self._own_options.get(number, ())]
         env = {"EXPERTMESH_ISA": self._isas[number]} if self._isas else {}
+        if (link := self._links.get(number)) is not None:
+            options[1] = link.endpoint
+            return self.start(name, "far_worker", options, env | link.routes)
         problem = self._problems.get(number)
         if problem is None:
             return self.start(name, self._worker_module, options, env)
@@ -205,12 +223,12 @@ class LiveCluster:
         self.workers[number] = self.start_worker(number)
         return self.workers[number]
 
-    def restart_coordinator(self) -> RealProcess:
-        """A new life of the coordinator."""
+    def restart_coordinator(self, *more: str) -> RealProcess:
+        """A new life of the coordinator, with `more` options."""
         self.coordinator = self.start(
             "coordinator",
             self._coordinator_module,
-            self._coordinator_options,
+            [*self._coordinator_options, *more],
             {"EXPERTMESH_ISA": self._coordinator_isa},
         )
         return self.coordinator
@@ -268,7 +286,7 @@ class LiveCluster:
         """
         with ExitStack() as stack:
             for other in beside:
-                client = stack.enter_context(Client(self.endpoint))
+                client = stack.enter_context(Client(self.endpoint, keys=self.keys))
                 self._submit(client, other, max_tokens, Sampling(), drafts)
             request = self._submit(self._client, prompt_ids, max_tokens, sampling or Sampling(), drafts)
             return self._follow(self._client, request, script, more)
@@ -276,7 +294,7 @@ class LiveCluster:
     def answers(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Answer]:
         """Ask for all of them at once, each as a client of its own."""
         with ExitStack() as stack:
-            clients = [stack.enter_context(Client(self.endpoint)) for _ in prompts]
+            clients = [stack.enter_context(Client(self.endpoint, keys=self.keys)) for _ in prompts]
             requests = [
                 self._submit(client, prompt, max_tokens, Sampling())
                 for client, prompt in zip(clients, prompts, strict=True)

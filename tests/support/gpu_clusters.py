@@ -71,7 +71,7 @@ class GpuCluster:
         """A script: SIGKILL in mid-answer, then its absence is noticed."""
 
         def gone(report: Status) -> bool:
-            return str(worker_of(report, victim.name)["state"]) == "gone"
+            return str(worker_of(report, victim.name)["state"]) == "lost"
 
         return [Then(KILL_AT, victim.kill), Then(gone)]
 

@@ -10,18 +10,19 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import expert_worker.main
 from protocol.holder import process
 from protocol.step_frames import MAGIC, Frame
-from protocol.wire import SMALL_FRAME_BYTES, Dialled
+from protocol.wire import Dialled
 
 
 class MeasuredLine(Dialled):
     """A work connection that measures."""
 
-    def __init__(self, endpoint: str, *, max_frame_bytes: int = SMALL_FRAME_BYTES) -> None:
-        super().__init__(endpoint, max_frame_bytes=max_frame_bytes)
+    def __init__(self, endpoint: str, **settings: Any) -> None:
+        super().__init__(endpoint, **settings)
         self._largest = {"sent": 0, "received": 0}
 
     def _send(self, frames: Sequence[Frame]) -> bool:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ import expert_worker.main
 from protocol.codec import encode
 from protocol.holder import process
 from protocol.messages import Message, Sums
-from protocol.wire import SMALL_FRAME_BYTES, Dialled
+from protocol.wire import Dialled
 
 LATE_S = 0.8
 """More than the deadline that tests set."""
@@ -30,8 +31,8 @@ Problem = Callable[["ProblemLine", Sums], None]
 class ProblemLine(Dialled):
     """A work connection with a problem."""
 
-    def __init__(self, endpoint: str, *, max_frame_bytes: int = SMALL_FRAME_BYTES) -> None:
-        super().__init__(endpoint, max_frame_bytes=max_frame_bytes)
+    def __init__(self, endpoint: str, **settings: Any) -> None:
+        super().__init__(endpoint, **settings)
         kinds, every = os.environ["EXPERTMESH_TEST_PROBLEM"].split()
         self._problems = itertools.cycle([PROBLEMS[kind] for kind in kinds.split(",")])
         self._every = int(every)

@@ -33,6 +33,7 @@ def worker_row(name: str, **changes: Any) -> dict[str, Any]:
         "progress": [6, 6],
         "pace": {"entry_us": 100.0, "call_us": 250.0},
         "last_us": 1000,
+        "sign": "idle",
         **changes,
     }
     return {"since_start": {"calls": row["calls"], "busy_s": row["busy_s"]}, **row}
@@ -64,6 +65,7 @@ def cluster_report(*workers: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "local_entries": 0,
         "device_entries": 0,
         "replans": 0,
+        "hedges": 0,
         "late_replies": 0,
         "dropped": 0,
         "workers": list(workers),

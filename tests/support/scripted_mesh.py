@@ -53,7 +53,8 @@ TERMS = Terms(
 
 STOCK = Stock(slot_bytes=(1,) * LAYERS, experts=EXPERTS)
 
-LIMITS = CallLimits(floor_s=0.3, first_s=1.0)
+LIMITS = CallLimits(floor_s=0.3, first_s=1.0, hedge_floor_s=10.0)
+"""No call is hedged before its deadline."""
 
 
 class Clock:
@@ -324,11 +325,19 @@ class ScriptedMesh:
     """A dispatcher with its cluster, sockets, clock, local bank and workers."""
 
     def __init__(
-        self, workers: int, *, quantised: bool = True, slots: int = 0, room: int = -1, pages: str = ""
+        self,
+        workers: int,
+        *,
+        quantised: bool = True,
+        slots: int = 0,
+        room: int = -1,
+        pages: str = "",
+        limits: CallLimits = LIMITS,
+        local: bool = True,
     ) -> None:
         """`slots` is how many experts the coordinator's device has room for, `room` the same of each worker.
 
-        Workers have `pages` in common; if these are empty, each has its own.
+        Workers have `pages` in common; if these are empty, each has its own. There is a `local` bank, or none.
         """
         self.pages = pages
         numbers = itertools.count()
@@ -341,9 +350,9 @@ class ScriptedMesh:
         self.members = Members(TERMS, STOCK, own=own, expected=workers, fresh_token=lambda: f"token-{next(numbers)}")
         self.waits: list[Callable[[], None]] = []
         """What happens during the next waits, one each."""
-        self.cluster = Cluster(self.control, self.work, self.members, wait=self._wait, limits=LIMITS, clock=self.clock)
+        self.cluster = Cluster(self.control, self.work, self.members, wait=self._wait, limits=limits, clock=self.clock)
         layout: Any = Layout(width=WIDTH, layers=(_LayerForm(quantised),) * LAYERS)
-        bank: Any = self.bank
+        bank: Any = self.bank if local else None
         own_slots: Any = self.slots
         self.experts = MeshExperts(self.cluster, bank, layout, own_slots, clock=self.clock)
         self.workers = [Worker(self, f"worker-{number}", room) for number in range(workers)]

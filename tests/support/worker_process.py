@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar
 
+import moe_models
 import numpy as np
 
 from protocol.codec import MAX_FRAME_BYTES
@@ -21,9 +22,19 @@ from protocol.wire import Bound, Dialled, wait
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 20.0
+LAYERS, EXPERTS, WIDTH = 3, 6, 64
+"""Of the model that holders are tested with."""
 
 M = TypeVar("M", bound=Message)
 Start: TypeAlias = "Callable[..., WorkerProcess]"
+
+
+def write_model(folder: Path) -> Path:
+    """The model that holders are tested with."""
+    path = folder / "small.gguf"
+    return moe_models.write_model(
+        path, layers=LAYERS, experts=EXPERTS, experts_used=2, embd=WIDTH, ff_exp=32, vocab=300, heads=2
+    )
 
 
 class ScriptedCoordinator:

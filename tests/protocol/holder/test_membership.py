@@ -173,7 +173,7 @@ def test_a_coordinator_that_is_gone_for_good_is_left(joined: bool) -> None:
     assert membership.due_s() <= 0.25
     [leave] = passing.at(105.0)
     assert isinstance(leave, Leave)
-    assert leave.code == (0 if joined else 2)  # to find none at all is not what was asked for
+    assert leave.code == (1 if joined else 2)  # to find none at all is not what was asked for
     assert "5 s" in leave.reason
 
 

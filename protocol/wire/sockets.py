@@ -1,7 +1,8 @@
-"""Messages over ZeroMQ, which no other module knows; docs/protocol.md tells its traps and how they are settled.
+"""The sockets that processes talk through.
 
 A socket here belongs to the thread that made it and has a context of its own, so that closing it ends all there is of
-it. Sending never blocks. Receiving never raises for what a peer sent: that is counted and skipped.
+it. Sending never blocks. Receiving never raises for what a peer sent: that is counted and skipped. Who dials with a
+key, or without where one is needed, is told by ConfigError when he is not let in.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import zmq
 
 from protocol.codec import MAX_FRAME_BYTES, MAX_FRAMES, decode, encode
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError, ProtocolError
+from protocol.keys import AllowList, DialKeys, ListenKeys
 from protocol.messages import MAX_ROWS, Message
 from protocol.step_frames import Frame
-
-__all__ = ["Bound", "Dialled", "Publisher", "Subscriber", "check_endpoint", "longest_work_frame", "wait"]
+from protocol.wire.curve import Gate, dial_with, listen_with
+from protocol.wire.refusal import Refusal
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ RECONNECT_MS, RECONNECT_MOST_MS = 10, 50
 below the first: the other side may start a moment later, or much later."""
 SEEK_MS, SEEK_MOST_MS = 100, 1000
 """The same for who subscribes: nobody waits for it."""
+SEALED_BYTES = 64
+"""What encryption adds to a frame at most: 33 bytes, in libzmq 4.3."""
 
 _UNDELIVERABLE = (zmq.EAGAIN, zmq.EHOSTUNREACH)
 # As plain integers: operators of enumerations take longer than libzmq does.
@@ -57,35 +61,58 @@ class _Socket:
     """What both ends have in common."""
 
     def __init__(
-        self, kind: int, endpoint: str, *, max_frame_bytes: int, copied_frames: int, queue: int | None = None
+        self,
+        kind: int,
+        *,
+        max_frame_bytes: int,
+        copied_frames: int,
+        keys: DialKeys | ListenKeys | None,
+        queue: int | None = None,
     ) -> None:
         self.dropped = 0
-        """Malformed messages so far."""
+        """Malformed messages so far, and those of a key that was taken back."""
+        self._kind = kind
         self._max_frame_bytes = max_frame_bytes
         self._copied_frames = copied_frames
+        self._keys = keys
+        self._queue = queue
         self._thread = threading.get_ident()
+        self._open()
+
+    def _open(self) -> None:
+        """A socket that neither listens nor dials yet, in a context of its own."""
+        keys = self._keys
         self._context = zmq.Context()
-        self._socket: zmq.Socket[bytes] = self._context.socket(kind)
+        self._refusal: Refusal | None = None
+        self._gate = Gate(self._context, keys.allowed) if isinstance(keys, ListenKeys) else None
+        self._socket: zmq.Socket[bytes] = self._context.socket(self._kind)
         options = {
             zmq.LINGER: 0,
-            zmq.SNDHWM: queue or SEND_QUEUE,
-            zmq.RCVHWM: queue or RECEIVE_QUEUE,
-            zmq.MAXMSGSIZE: max_frame_bytes,
+            zmq.SNDHWM: self._queue or SEND_QUEUE,
+            zmq.RCVHWM: self._queue or RECEIVE_QUEUE,
+            zmq.MAXMSGSIZE: self._max_frame_bytes + (0 if keys is None else SEALED_BYTES),
             zmq.RECONNECT_IVL: RECONNECT_MS,
             zmq.RECONNECT_IVL_MAX: RECONNECT_MOST_MS,
-            zmq.IPV6: int("[" in endpoint),
         }
-        if kind == zmq.ROUTER:
+        if self._kind == zmq.ROUTER:
             options[zmq.ROUTER_MANDATORY] = 1
         for option, value in options.items():
             self._socket.setsockopt(option, value)
+        if isinstance(keys, ListenKeys):
+            listen_with(self._socket, keys)
+        elif keys is not None:
+            dial_with(self._socket, keys)
 
     def close(self, flush_s: float = 0) -> None:
         """Wait at most `flush_s` until what was sent has left this process, then close. May be called again."""
         if self._socket.closed:
             return
         self._check_thread()
+        if self._refusal is not None:
+            self._refusal.close()
         self._socket.close(linger=_milliseconds(flush_s))
+        if self._gate is not None:
+            self._gate.close()
         self._context.term()
 
     def __enter__(self) -> Self:
@@ -123,11 +150,14 @@ class _Socket:
     def _receive(self, deadline: float) -> list[Frame] | None:
         """The frames of the next message, or None when the time is over."""
         self._check_thread()
-        if not self._is_readable():
-            left_s = deadline - time.monotonic()
-            if left_s <= 0 or not zmq.zmq_poll([(self._socket, _READABLE)], _milliseconds(left_s)):
-                return None
-        return [self._socket.recv(_NOW), *self._more()]
+        if not self._is_readable() and not _ready([self], deadline):
+            if self._refusal is not None:
+                self._refusal.check()
+            return None
+        return [self._first(), *self._more()]
+
+    def _first(self) -> Frame:
+        return self._socket.recv(_NOW)
 
     def _is_readable(self) -> bool:
         """Whether a message is there; to ask is cheaper than to fail at receiving."""
@@ -147,6 +177,7 @@ class _Socket:
 
     def _bind(self, endpoint: str) -> str:
         """Listen; where, ports resolved."""
+        self._socket.setsockopt(zmq.IPV6, int("[" in endpoint))
         try:
             self._socket.bind(endpoint)
         except zmq.ZMQError as error:
@@ -154,7 +185,9 @@ class _Socket:
             raise ConfigError(f"cannot listen at {endpoint}: {_reason(error)}") from None
         return self._socket.get_string(zmq.LAST_ENDPOINT)
 
-    def _connect(self, endpoint: str) -> None:
+    def _connect(self, endpoint: str, keys: DialKeys | None, patient: bool) -> None:
+        self._socket.setsockopt(zmq.IPV6, int("[" in endpoint))
+        self._refusal = Refusal(self._socket, endpoint, keys, patient)
         try:
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
@@ -182,14 +215,18 @@ class _Socket:
 class Bound(_Socket):
     """A listening socket with many peers, each known by the id that ZeroMQ gave its connection."""
 
-    def __init__(self, endpoint: str, *, max_frame_bytes: int = SMALL_FRAME_BYTES) -> None:
-        """Listen. ConfigError if the endpoint is not on this machine or cannot be had.
+    def __init__(
+        self, endpoint: str, *, keys: ListenKeys | None = None, max_frame_bytes: int = SMALL_FRAME_BYTES
+    ) -> None:
+        """Listen. ConfigError if the endpoint cannot be had, or is not on this machine and there are no `keys`.
 
         No peer may send a frame longer than `max_frame_bytes`, MAX_FRAME_BYTES at most, nor does this side.
         """
-        endpoint = check_endpoint(endpoint)
+        endpoint = check_endpoint(endpoint, keyed=keys is not None)
         # Copied are the peer, and the frame with all that is small.
-        super().__init__(zmq.ROUTER, endpoint, max_frame_bytes=max_frame_bytes, copied_frames=2)
+        super().__init__(zmq.ROUTER, max_frame_bytes=max_frame_bytes, copied_frames=2, keys=keys)
+        self._allowed = None if keys is None else keys.allowed
+        self._sender = ""
         self.endpoint = self._bind(endpoint)
         """Where it listens, ports resolved."""
 
@@ -209,21 +246,46 @@ class Bound(_Socket):
                 break
             peer = bytes(frames[0])
             try:
+                self._check_sender()
                 return peer, decode(frames[1:])
             except ProtocolError as error:
                 self._drop(error, peer)
         return None
 
+    def _first(self) -> Frame:
+        """The peer; and whose key he came in with, which libzmq keeps with every frame."""
+        if self._allowed is None:
+            return self._socket.recv(_NOW)
+        frame = self._socket.recv(_NOW, copy=False)
+        self._sender = str(frame.get("User-Id"))
+        return frame.bytes
+
+    def _check_sender(self) -> None:
+        """ProtocolError if his key was taken back: libzmq asks only once, when he connects."""
+        if self._allowed is not None and self._allowed.name_of(self._sender) is None:
+            raise ProtocolError("its key is not allowed any more")
+
 
 class Dialled(_Socket):
     """A socket with one peer, which need not be there yet; ZeroMQ connects, and connects again, by itself."""
 
-    def __init__(self, endpoint: str, *, max_frame_bytes: int = SMALL_FRAME_BYTES) -> None:
-        """Dial. ConfigError if the endpoint is not on this machine. See Bound for `max_frame_bytes`."""
-        endpoint = check_endpoint(endpoint, dial=True)
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        keys: DialKeys | None = None,
+        patient: bool = False,
+        max_frame_bytes: int = SMALL_FRAME_BYTES,
+    ) -> None:
+        """Dial. ConfigError if the endpoint is not on this machine and there are no `keys`.
+
+        `receive` raises ConfigError when the other side does not let us in; or, unless we are `patient`, breaks off
+        every greeting, as it does if it has another key than we expect. See Bound for `max_frame_bytes`.
+        """
+        endpoint = check_endpoint(endpoint, dial=True, keyed=keys is not None)
         # Copied is the frame with all that is small.
-        super().__init__(zmq.DEALER, endpoint, max_frame_bytes=max_frame_bytes, copied_frames=1)
-        self._connect(endpoint)
+        super().__init__(zmq.DEALER, max_frame_bytes=max_frame_bytes, copied_frames=1, keys=keys)
+        self._connect(endpoint, keys, patient)
 
     def send(self, message: Message) -> bool:
         """Queue a message; False if the queue is full. Large arrays must not change afterwards.
@@ -240,20 +302,27 @@ class Dialled(_Socket):
 class Publisher(_Socket):
     """A listening socket that tells something to whoever subscribes. Nobody is waited for: who is slow misses some."""
 
-    def __init__(self, endpoint: str) -> None:
-        """Listen. ConfigError if the endpoint is not on this machine or cannot be had."""
-        endpoint = check_endpoint(endpoint)
-        super().__init__(zmq.XPUB, endpoint, max_frame_bytes=SMALL_FRAME_BYTES, copied_frames=1, queue=PUBLISH_QUEUE)
+    def __init__(self, endpoint: str, *, keys: ListenKeys | None = None) -> None:
+        """Listen. ConfigError if the endpoint cannot be had, or is not on this machine and there are no `keys`."""
+        endpoint = check_endpoint(endpoint, keyed=keys is not None)
+        super().__init__(zmq.XPUB, max_frame_bytes=SMALL_FRAME_BYTES, copied_frames=1, queue=PUBLISH_QUEUE, keys=keys)
         self.refused = 0
         """Times that somebody fell behind: it had no room for a message, and misses all from then until it reads."""
-        self._wanted = False
-        self._socket.setsockopt(_REFUSE_IF_FULL, 1)
-        self.endpoint = self._bind(endpoint)
+        self._allowed = None if keys is None else keys.allowed
+        self.endpoint = self._begin(endpoint)
         """Where it listens, ports resolved."""
+
+    def _begin(self, endpoint: str) -> str:
+        self._wanted = False
+        self._taken_back = 0 if self._allowed is None else self._allowed.taken_back
+        self._socket.setsockopt(_REFUSE_IF_FULL, 1)
+        return self._bind(endpoint)
 
     def wanted(self) -> bool:
         """Whether anybody subscribes, as far as libzmq has heard. Takes in what subscribers said; never waits."""
         self._check_thread()
+        if self._allowed is not None and not self._keep_out(self._allowed):
+            return False
         for _ in range(MAX_SKIPPED):
             if not self._is_readable():
                 break
@@ -263,6 +332,24 @@ class Publisher(_Socket):
             else:
                 self._wanted = said == _ALL
         return self._wanted
+
+    def _keep_out(self, allowed: AllowList) -> bool:
+        """Judge who wants to come in, and hang up on all if a key was taken back: the others come again by themselves.
+
+        False if that cannot be done yet.
+        """
+        _ready([self], 0.0)
+        if allowed.taken_back == self._taken_back:
+            return True
+        self.close()
+        self._open()
+        try:
+            self._begin(self.endpoint)
+        except ConfigError as error:
+            self._taken_back = -1  # again at the next look
+            log.error("%s: nothing is published meanwhile", error)
+            return False
+        return True
 
     def send(self, message: Message) -> bool:
         """Queue a message for all who keep up; False if somebody has just fallen behind.
@@ -284,14 +371,17 @@ class Publisher(_Socket):
 class Subscriber(_Socket):
     """A socket that hears what one publisher tells everybody; it need not be there yet, and may come again."""
 
-    def __init__(self, endpoint: str) -> None:
-        """Dial. ConfigError if the endpoint is not on this machine."""
-        endpoint = check_endpoint(endpoint, dial=True)
-        super().__init__(zmq.SUB, endpoint, max_frame_bytes=SMALL_FRAME_BYTES, copied_frames=1, queue=PUBLISH_QUEUE)
+    def __init__(self, endpoint: str, *, keys: DialKeys | None = None) -> None:
+        """Dial. ConfigError if the endpoint is not on this machine and there are no `keys`.
+
+        `receive` raises ConfigError when the other side does not let us in.
+        """
+        endpoint = check_endpoint(endpoint, dial=True, keyed=keys is not None)
+        super().__init__(zmq.SUB, max_frame_bytes=SMALL_FRAME_BYTES, copied_frames=1, queue=PUBLISH_QUEUE, keys=keys)
         self._socket.setsockopt(zmq.SUBSCRIBE, b"")
         self._socket.setsockopt(zmq.RECONNECT_IVL, SEEK_MS)  # there need not ever be a publisher
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, SEEK_MOST_MS)
-        self._connect(endpoint)
+        self._connect(endpoint, keys, patient=True)
 
     def receive(self, timeout_s: float = 0) -> Message | None:
         """The next well-formed message, or None if there is none in time."""
@@ -307,11 +397,35 @@ def longest_work_frame(width: int) -> int:
     return min(MAX_FRAME_BYTES, max(SMALL_FRAME_BYTES, MAX_ROWS * width * 8))
 
 
-def wait(sockets: Sequence[Bound | Dialled], timeout_s: float) -> list[Bound | Dialled]:
-    """Those that have something to receive, as soon as one has; empty when the time is over."""
-    ready = zmq.zmq_poll([(one._socket, _READABLE) for one in sockets], _milliseconds(timeout_s))
-    found = [socket for socket, _ in ready]
-    return [one for one in sockets if one._socket in found]
+def wait(
+    sockets: Sequence[Bound | Dialled], timeout_s: float, beside: Sequence[Publisher] = ()
+) -> list[Bound | Dialled]:
+    """Those that have something to receive, as soon as one has; empty when the time is over.
+
+    Whoever wants to come in at one of them, or `beside` at those that nothing is received on, is judged meanwhile.
+    """
+    return _ready(sockets, time.monotonic() + timeout_s, beside)
+
+
+A = TypeVar("A", bound=_Socket)
+
+
+def _ready(sockets: Sequence[A], deadline: float, beside: Sequence[_Socket] = ()) -> list[A]:
+    all_of_them: list[_Socket] = [*sockets, *beside]
+    gates = [one._gate for one in all_of_them if one._gate is not None]
+    asked = [*(one._socket for one in sockets), *(gate.socket for gate in gates)]
+    items = [(socket, _READABLE) for socket in asked]
+    while True:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 and not gates and len(sockets) == 1:
+            return []  # its owner has just looked
+        ready = [socket for socket, _ in zmq.zmq_poll(items, _milliseconds(left_s))]
+        for gate in gates:
+            if gate.socket in ready:
+                gate.answer()
+        found = [one for one in sockets if one._socket in ready]
+        if found or not ready or left_s <= 0:
+            return found
 
 
 def _reason(error: zmq.ZMQError) -> str:

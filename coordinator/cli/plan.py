@@ -1,0 +1,105 @@
+"""`expertmesh plan`: what a cluster is expected to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from coordinator.cli.numbers import Fraction, Whole
+from coordinator.cli.paths import CONFIG, Existing
+from coordinator.cluster_file import read_config
+from coordinator.config import MAX_ALL_WORKERS
+from coordinator.interrupts import Interrupts
+from protocol.errors import ConfigError
+from protocol.messages import MAX_ROWS
+
+
+def _counts(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """Numbers of workers. ConfigError names what was found and what was expected."""
+    if value is None:
+        return None
+    parts = [part.strip() for part in value.split(",")]
+    if not all(part.isdecimal() and 1 <= int(part) <= MAX_ALL_WORKERS for part in parts):
+        expected = f"numbers from 1 to {MAX_ALL_WORKERS} with commas between"
+        raise ConfigError(f"--workers is {value or 'empty'}, expected {expected}")
+    return tuple(int(part) for part in parts)
+
+
+@click.command("plan")
+@click.argument("config", type=CONFIG)
+@click.option("--simulate", is_flag=True, help="Simulate the cluster of CONFIG.", required=True)
+@click.option(
+    "--workers",
+    "counts",
+    metavar="N,N",
+    callback=_counts,
+    help="Simulate as many workers like those of CONFIG, each on a machine of its own; several numbers are compared.",
+)
+@click.option("--conversations", type=Whole(1, MAX_ROWS), default=1, show_default=True, help="Answered at once.")
+@click.option("--tokens", type=Whole(1, 10_000), default=32, show_default=True, help="Simulate so many of each.")
+@click.option(
+    "--round-trip-ms",
+    type=Fraction(0, 10_000),
+    default=0.3,
+    show_default=True,
+    help="Of the network between machines, for a small message.",
+)
+@click.option(
+    "--mbit", type=Fraction(0.1, 1e6), default=1000, show_default=True, help="Of each machine's line, either way."
+)
+@click.option(
+    "--variation",
+    type=Fraction(0, 100),
+    default=10,
+    show_default=True,
+    help="How much workers' speeds differ, and calls', in percent.",
+)
+@click.option("--profile", type=Existing(folder=False), metavar="FILE", help="Route rows as was counted in FILE.")
+@click.option(
+    "--mishaps",
+    type=Whole(0, 1000),
+    default=0,
+    metavar="TIMES",
+    help="Also simulate so many mishaps of each kind, and tell how long answers pause.",
+)
+@click.option("--seed", type=Whole(0, 2**31 - 1), default=0, show_default=True, help="Of all chance.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_obj
+def command(
+    interrupts: Interrupts,
+    /,
+    config: Path,
+    simulate: bool,
+    counts: tuple[int, ...] | None,
+    conversations: int,
+    tokens: int,
+    round_trip_ms: float,
+    mbit: float,
+    variation: float,
+    profile: Path | None,
+    mishaps: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Tell what the cluster of CONFIG is expected to do, before it is up.
+
+    The model's dense half and some experts are tried here for a few seconds; workers are taken to be as fast as this
+    machine. Without --workers they share this machine's cores, as they would if the cluster were up here.
+    """
+    cluster = read_config(config)
+    with interrupts.held():
+        from coordinator.cli.simulating import Asked, tell_simulation
+
+    asked = Asked(
+        counts=counts,
+        conversations=conversations,
+        tokens=tokens,
+        round_trip_s=round_trip_ms / 1000,
+        bytes_per_s=mbit * 1e6 / 8,
+        variation=variation / 100,
+        profile=profile,
+        mishaps=mishaps,
+        seed=seed,
+    )
+    tell_simulation(cluster, asked, as_json=as_json)

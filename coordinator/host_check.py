@@ -1,0 +1,56 @@
+"""What a machine tells of itself before anything is started there: `expertmesh hosted check`, over ssh."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from protocol.endpoints import check_endpoint
+from protocol.errors import ExpertmeshError
+from protocol.host_memory import host_memory
+from protocol.messages import PROTOCOL
+from protocol.model import Model
+from protocol.stock import Stock
+
+DIAL_S = 5.0
+"""Time for the launcher's machine to accept a connection, and again to say its word."""
+MAX_WORD = 64
+"""Bytes of it."""
+
+
+def look_around(models: Iterable[Path], endpoints: Iterable[str]) -> dict[str, Any]:
+    """All of it as JSON would have it: what runs here, what memory there is, each model, what each endpoint says."""
+    memory = host_memory()
+    return {
+        "version": version("expertmesh"),
+        "protocol": PROTOCOL,
+        "available_bytes": None if memory.unknown else memory.available,
+        "models": {str(path): _model(path) for path in models},
+        "heard": {endpoint: _heard(endpoint) for endpoint in endpoints},
+    }
+
+
+def _model(path: Path) -> dict[str, Any]:
+    try:
+        with Model.open(path) as model:
+            return {"fingerprint": model.fingerprint, "expert_bytes": Stock.of(model.layout).bytes}
+    except (ExpertmeshError, OSError) as error:
+        return {"error": str(error)}
+
+
+def _heard(endpoint: str) -> dict[str, Any]:
+    """The first word of whoever listens at a tcp endpoint."""
+    try:
+        host, _, port = check_endpoint(endpoint, dial=True).removeprefix("tcp://").rpartition(":")
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=DIAL_S) as connection:
+            word = b""
+            while len(word) < MAX_WORD and (more := connection.recv(MAX_WORD)):
+                word += more
+            return {"word": word[:MAX_WORD].decode("ascii", "replace")}
+    except TimeoutError:
+        return {"error": f"no answer within {DIAL_S:g} s"}
+    except (ExpertmeshError, OSError) as error:
+        return {"error": (isinstance(error, OSError) and error.strerror) or str(error)}

@@ -1,0 +1,180 @@
+"""What a machine answered before a launch, judged: pure, so that its tests need no machine."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coordinator.config import PeerConfig, WorkerGroup
+from coordinator.hosts import NOT_REACHED, Host
+
+GIB = 1 << 30
+NOT_FOUND = (126, 127)
+"""Exit codes of a shell that finds no program, or none that it may run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One group of workers, or one peer, of a machine."""
+
+    name: str
+    model: Path
+    count: int
+    ram_gib: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One machine, one `expertmesh` there, and what is to run under it."""
+
+    host: Host
+    command: tuple[str, ...]
+    wanted: tuple[Wanted, ...]
+
+    @classmethod
+    def of(cls, host: Host, command: tuple[str, ...], parts: Sequence[WorkerGroup | PeerConfig], model: Path) -> Asked:
+        """`model` is the coordinator's, which they look for at the same path if they are not told another."""
+        return cls(host=host, command=command, wanted=tuple(_wanted(part, model) for part in parts))
+
+    @property
+    def models(self) -> tuple[Path, ...]:
+        """The paths there, each once."""
+        return tuple(dict.fromkeys(one.model for one in self.wanted))
+
+    def __str__(self) -> str:
+        return f"{', '.join(one.name for one in self.wanted)} on {self.host}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What is true of this machine, and so has to be there."""
+
+    version: str
+    protocol: int
+    model: Mapping[str, Any]
+    """Of the coordinator's model: `fingerprint` or `error`."""
+    word: str
+    """What the coordinator's ports say just now."""
+
+    def local_problems(self, path: Path, models: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+        """With the coordinator's model at `path`, and others of this machine."""
+        for name, found in models.items():
+            if "error" in found:
+                yield found["error"]
+            elif "error" not in self.model and found["fingerprint"] != self.model["fingerprint"]:
+                yield f"{name} is not the model of {path}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostReport:
+    """How a question ended."""
+
+    code: int = 0
+    output: str = ""
+    errors: str = ""
+    silent_s: float | None = None
+    """Not None: there was no answer for so long."""
+
+    def told(self) -> dict[str, Any] | None:
+        """The answer, if that is what came: the last line of the output, whatever a login shell wrote before."""
+        try:
+            told = json.loads((self.output.strip().splitlines() or [""])[-1])
+        except (ValueError, RecursionError):
+            return None
+        return told if isinstance(told, dict) else None
+
+    def hears(self, word: str) -> bool:
+        """Whether the coordinator's ports can be dialled from there."""
+        heard = _map((self.told() or {}).get("heard"))
+        return bool(heard) and all(_map(one).get("word") == word for one in heard.values())
+
+    @property
+    def last_words(self) -> str:
+        """What was said last on stderr, without the word error."""
+        return (self.errors.strip().splitlines() or ["nothing was said"])[-1].removeprefix("error: ")
+
+
+def problems(asked: Asked, report: HostReport, expected: Expected) -> Iterator[str]:
+    """Everything that keeps the processes from running there, one sentence each."""
+    for reason in _problems(asked, report, expected):
+        yield f"{asked}: {reason}"
+
+
+def _problems(asked: Asked, report: HostReport, expected: Expected) -> Iterator[str]:
+    command = shlex.join(asked.command)
+    if report.silent_s is not None:
+        yield f"no answer within {report.silent_s:g} s"
+        return
+    if report.code == NOT_REACHED:
+        yield f"it cannot be reached: {report.last_words}"
+        return
+    if report.code in NOT_FOUND:
+        yield f"there is no {command}: {report.last_words}"
+        return
+    told = report.told()
+    if report.code or told is None:
+        words = report.last_words if report.code else "no report was found in its output"
+        yield f"`{command} hosted check` exited with code {report.code}: {words}"
+        return
+    for field, wanted in (("version", expected.version), ("protocol", expected.protocol)):
+        if told.get(field) != wanted:
+            yield f"{field} of {command} is {told.get(field)}, expected {wanted}"
+    yield from _models(asked, _map(told.get("models")), expected)
+    yield from _memory(asked, told)
+    yield from _ports(_map(told.get("heard")), expected)
+
+
+def _models(asked: Asked, models: Mapping[str, Any], expected: Expected) -> Iterator[str]:
+    for path in asked.models:
+        found = _map(models.get(str(path)))
+        if "error" in found:
+            yield f"{found['error']}"
+        elif (mine := expected.model.get("fingerprint")) is not None and found.get("fingerprint") != mine:
+            yield f"{path} is another model: its fingerprint is {found.get('fingerprint')}, expected {mine}"
+
+
+def _memory(asked: Asked, told: Mapping[str, Any]) -> Iterator[str]:
+    """What copies and arenas take for certain; the rest is the processes' to plan, who see what there is."""
+    available = told.get("available_bytes")
+    if type(available) is not int:
+        return
+    needed = 0
+    for one in asked.wanted:
+        experts = _map(_map(told.get("models")).get(str(one.model))).get("expert_bytes")
+        if one.ram_gib is not None:
+            needed += int(one.ram_gib * GIB) * one.count
+        elif one.source in ("arena", "shared") and type(experts) is int:
+            needed += experts * (one.count if one.source == "arena" else 1)
+    if needed > available:
+        yield f"copies of experts take {needed / GIB:.4g} GiB of memory, {available / GIB:.4g} GiB are available"
+
+
+def _ports(heard: Mapping[str, Any], expected: Expected) -> Iterator[str]:
+    """A loopback interface that nobody listens at there is no problem: a tunnel leads from there to here."""
+    for endpoint, one in heard.items():
+        found = _map(one)
+        if "word" in found and found["word"] != expected.word:
+            yield f"{endpoint}, which is to lead to the coordinator, is something else there"
+        elif "error" in found and not is_loopback(endpoint):
+            yield f"{endpoint}, where the coordinator listens, cannot be dialled from there: {found['error']}"
+
+
+def is_loopback(endpoint: str) -> bool:
+    """Whether a tcp endpoint leads to the machine itself, whichever that is."""
+    return endpoint.startswith(("tcp://127.", "tcp://[::1]", "tcp://localhost"))
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _wanted(part: WorkerGroup | PeerConfig, model: Path) -> Wanted:
+    path = part.model_path or model
+    if isinstance(part, PeerConfig):
+        return Wanted(name=part.name, model=path, count=1, ram_gib=None, source="vram")
+    return Wanted(name=part.name, model=path, count=part.count, ram_gib=part.ram_gib, source=part.source)

@@ -1,0 +1,207 @@
+"""A coordinator in simulated time: its real members, cluster and dispatcher, between simulated sockets and workers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+import native
+from coordinator.cluster import Cluster
+from coordinator.dispatch import MeshExperts
+from coordinator.halves import Halves, cut_of
+from coordinator.hello import Terms
+from coordinator.members import Members
+from coordinator.profile import Profile
+from coordinator.simulation.network import Port
+from coordinator.simulation.processor import Processor
+from coordinator.simulation.scenario import READING, Scenario
+from coordinator.simulation.sockets import SimulatedSocket
+from coordinator.simulation.timeline import Timeline
+from coordinator.simulation.worker import SimulatedWorker, World
+from coordinator.sums import LayerSums
+from expert_worker.bank import ExpertBank
+from protocol.errors import ConfigError
+from protocol.layout import ExpertLayout
+from protocol.messages import F32, I32, I64
+
+COLUMNS = 32
+"""Of simulated rows: enough for the code that takes them. What they would take is in the scenario."""
+FINGERPRINT = "0" * 16
+JOIN_S = 3600.0
+"""Simulated time after which workers that are not ready never will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LayerForm:
+    quantised_input: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What the dispatcher asks of an ExpertLayout."""
+
+    width: int
+    layers: tuple[int, ...]
+    quantised: bool
+
+    def with_experts(self) -> Iterator[tuple[int, _LayerForm]]:
+        """Layers that have experts."""
+        return ((layer, _LayerForm(self.quantised)) for layer in self.layers)
+
+
+class _Bank:
+    """The local bank: only takes its time."""
+
+    def __init__(self, timeline: Timeline, entry_s: float) -> None:
+        self._timeline = timeline
+        self._entry_s = entry_s
+
+    def run(
+        self,
+        layer: int,
+        rows: native.Rows,
+        entry_expert: I32,
+        entry_row: I32,
+        entry_weight: F32,
+        entry_slot: I32,
+        singles: F32,
+        sums: I64,
+    ) -> None:
+        distinct = 1 + int(np.count_nonzero(np.diff(entry_expert)))
+        self._timeline.spend(self._entry_s * (READING * distinct + len(entry_expert)) / (READING + 1))
+
+
+class SimulatedMesh:
+    """A cluster that computes steps. Used by one thread."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        """All workers are on their way; see `gather`."""
+        self.scenario = scenario
+        shape, costs = scenario.shape, scenario.costs
+        self.timeline = timeline = Timeline()
+        self._rng = np.random.default_rng(scenario.seed)
+        sizes = shape.row_bytes_out, shape.width
+        self._control = SimulatedSocket(timeline, costs, *sizes)
+        self._work = SimulatedSocket(timeline, costs, *sizes)
+        layers = len(shape.stock.slot_bytes)
+        geometry = {"layers": layers, "experts": shape.stock.experts}
+        terms = Terms(
+            session="simulation",
+            fingerprint=FINGERPRINT,
+            geometry=geometry,
+            work="ipc://@work",
+            beat_s=scenario.beat_s,
+        )
+        tokens = itertools.count()
+        uses = shape.uses
+        rank = None if uses is None else Profile(fingerprint=FINGERPRINT, rows=1, counts=uses).rank()
+        self.members = Members(
+            terms,
+            shape.stock,
+            expected=scenario.workers,
+            fresh_token=lambda: f"token-{next(tokens)}",
+            rank=rank,
+        )
+        self.cluster = Cluster(
+            self._control, self._work, self.members, wait=self._wait, limits=scenario.limits, clock=timeline
+        )
+        layout = cast(ExpertLayout, _Layout(COLUMNS, shape.stock.layers, shape.quantised))
+        bank = cast(ExpertBank, _Bank(timeline, costs.entry_s))
+        self.experts = MeshExperts(self.cluster, bank, layout, halves=Halves(), clock=timeline)
+        self.workers = self._started(geometry)
+        self._steps = 0
+
+    def _started(self, geometry: dict[str, int]) -> list[SimulatedWorker]:
+        scenario = self.scenario
+        rate = scenario.port_bytes_per_s
+        world = World(
+            timeline=self.timeline,
+            shape=scenario.shape,
+            control=self._control,
+            work=self._work,
+            out=Port(bytes_per_s=rate),
+            back=Port(bytes_per_s=rate),
+            fingerprint=FINGERPRINT,
+            geometry=geometry,
+            beat_s=scenario.beat_s,
+            columns=COLUMNS,
+        )
+        workers = []
+        for kind in scenario.kinds:
+            shared = None if kind.cores is None else Processor(self.timeline, kind.cores)
+            for number in range(kind.count):
+                processor = shared or Processor(self.timeline)
+                workers.append(SimulatedWorker(world, kind, f"{kind.name}-{number}", processor, self._rng))
+        for worker in workers:
+            worker.join(0.0)
+        return workers
+
+    def gather(self) -> None:
+        """Wait until all workers hold what is theirs. ConfigError if that never happens."""
+        self.wait_for_placement(JOIN_S)
+        if not self.members.ready:
+            raise ConfigError(f"{len(self.members)} of {self.scenario.workers} simulated workers joined")
+
+    def wait_for_placement(self, seconds: float) -> None:
+        """Until a placement is in force that nobody is getting ready for another after, or for so long."""
+        until = self.timeline.now + seconds
+        self.attend()
+        while not self.members.ready and self.timeline.now < until:
+            self.cluster.wait(0.05)
+            self.attend()
+
+    def attend(self) -> None:
+        """What the coordinator does between two steps."""
+        self.cluster.attend()
+        self.members.switch()
+
+    def step(self, routed: I32) -> float:
+        """One step of all rows, routed as (layers, rows, used) says; how long it took, in seconds."""
+        costs, shape, began = self.scenario.costs, self.scenario.shape, self.timeline.now
+        self.attend()
+        parts = self._parts(routed.shape[1])
+        under_way: dict[int, bool] = {}
+        for layer in range(len(shape.stock.slot_bytes)):
+            for number, rows in parts:
+                self._finish(number, under_way)
+                self.timeline.spend(costs.layer_s + (len(rows) - 1) * costs.layer_row_s)
+                if shape.stock.slot_bytes[layer]:
+                    self._begin(number, layer, routed[layer, rows.start : rows.stop])
+                    under_way[number] = True
+        for number, _ in parts:
+            self._finish(number, under_way)
+        self.timeline.spend(costs.step_s + (routed.shape[1] - 1) * costs.step_row_s)
+        return self.timeline.now - began
+
+    def _parts(self, rows: int) -> list[tuple[int, range]]:
+        """The window, whole or in two halves, as the engine has it: numbers of steps, and rows."""
+        least = self.experts.halves_from
+        if least is None or rows < max(2, least):
+            bounds = [range(rows)]
+        else:
+            cut = cut_of(range(rows + 1))
+            bounds = [range(cut), range(cut, rows)]
+        numbers = range(self._steps, self._steps + len(bounds))
+        self._steps = numbers.stop
+        return list(zip(numbers, bounds, strict=True))
+
+    def _begin(self, number: int, layer: int, ids: I32) -> None:
+        costs = self.scenario.costs
+        self.timeline.spend(costs.plan_s + costs.member_s * len(self.members))
+        rows = native.Rows(np.zeros((len(ids), COLUMNS), np.float32))
+        sums = LayerSums(host=np.zeros((len(ids), COLUMNS), np.int64))
+        self.experts.begin_layer(number, layer, rows, ids, np.ones(ids.shape, np.float32), sums)
+
+    def _finish(self, number: int, under_way: dict[int, bool]) -> None:
+        if under_way.pop(number, False):
+            self.experts.finish_layer(number)
+
+    def _wait(self, timeout_s: float) -> list[SimulatedSocket]:
+        """As `wire.wait`."""
+        sockets = (self._work, self._control)
+        self.timeline.wait(timeout_s, lambda: any(socket.inbox for socket in sockets))
+        return [socket for socket in sockets if socket.inbox]

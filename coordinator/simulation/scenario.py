@@ -1,0 +1,145 @@
+"""What is simulated, as values: a model's shape, the coordinator's costs, workers, their network, and mishaps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+
+from coordinator.deadlines import CallLimits
+from coordinator.profile import F64
+from protocol.model import Model
+from protocol.stock import Stock
+
+READING = 5.0
+"""Reading an expert's weights takes as long as so many of its rows (as in native/src/plan.cpp)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Varied:
+    """A figure with chance in it: log-normal, with these standard deviations of the logarithm."""
+
+    median: float
+    between: float = 0.0
+    """From one worker to another, for as long as these live."""
+    within: float = 0.0
+    """From one time to the next."""
+
+    def of_one(self, rng: np.random.Generator) -> Self:
+        """Of one worker, drawn: what is left of chance is from time to time."""
+        return type(self)(median=self.median * _factor(rng, self.between), within=self.within)
+
+    def drawn(self, rng: np.random.Generator) -> float:
+        """Of one time."""
+        return self.median * _factor(rng, self.within)
+
+
+def _factor(rng: np.random.Generator, deviation: float) -> float:
+    return math.exp(deviation * rng.standard_normal()) if deviation else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shape:
+    """What matters of a model."""
+
+    stock: Stock
+    used: int
+    """Experts that each row uses of a layer."""
+    width: int
+    """Columns of an activation row."""
+    quantised: bool = True
+    """Whether activations travel as int8."""
+    uses: F64 | None = None
+    """(layers, experts): how often each expert is used, from a profile; None: all alike."""
+
+    @classmethod
+    def of(cls, model: Model, uses: F64 | None = None) -> Self:
+        """Of a model that is open."""
+        quantised = all(layer.quantised_input for _, layer in model.layout.with_experts())
+        geometry = model.geometry
+        stock = Stock.of(model.layout)
+        return cls(stock=stock, used=geometry.experts_used, width=geometry.width, quantised=quantised, uses=uses)
+
+    @property
+    def counts(self) -> F64:
+        """(layers, experts): `uses`, or zeros."""
+        return np.zeros((len(self.stock.slot_bytes), self.stock.experts)) if self.uses is None else self.uses
+
+    @property
+    def row_bytes_out(self) -> int:
+        """Bytes of an activation row in a call."""
+        return self.width + self.width // 8 if self.quantised else 4 * self.width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What the coordinator's own work takes, in seconds."""
+
+    layer_s: float
+    """The dense half of a layer, of one row."""
+    layer_row_s: float
+    """Of each row more."""
+    step_s: float
+    """What a step needs once, of one row: embedding, head, choosing, telling."""
+    step_row_s: float
+    """Of each row more."""
+    entry_s: float
+    """The local bank, for one expert of one row."""
+    plan_s: float = 60e-6
+    """Planning a layer's experts, and looking at the sockets."""
+    member_s: float = 0.1e-6
+    """Planning: of each worker there is."""
+    call_s: float = 60e-6
+    """Making one call, and handing it over."""
+    answer_s: float = 60e-6
+    """Taking in one answer."""
+    control_s: float = 40e-6
+    """Any other message, in or out."""
+    byte_s: float = 0.3e-9
+    """Each byte of a call or an answer, beside that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """Workers that are alike but for chance."""
+
+    name: str
+    count: int
+    entry_s: Varied
+    """In its kernels, for one expert of one row."""
+    answer_s: Varied
+    """That a call takes in its process beside its kernels: waking up, checking, packing."""
+    round_trip_s: Varied
+    """Of a small message, there and back."""
+    bytes_per_s: float = math.inf
+    """Of its line, each way."""
+    load_bytes_per_s: float = 1e9
+    """Rate at which it makes experts ready that it did not hold."""
+    threads: int = 1
+    room: int = -1
+    """Bytes of experts that it can hold; -1: any number of them."""
+    cores: float | None = None
+    """Of the one machine on which all of them run, from the same pages; None: each has a machine of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scenario:
+    """A cluster, what it is asked, and the seed of all chance in it."""
+
+    shape: Shape
+    costs: Costs
+    kinds: tuple[Kind, ...]
+    rows: int = 1
+    """Of each step: conversations that are under way."""
+    port_bytes_per_s: float = math.inf
+    """Of the coordinator's own line, each way, which all calls and answers share."""
+    limits: CallLimits = field(default_factory=CallLimits)
+    beat_s: float = 0.5
+    seed: int = 0
+
+    @property
+    def workers(self) -> int:
+        """How many there are."""
+        return sum(kind.count for kind in self.kinds)

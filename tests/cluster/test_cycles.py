@@ -1,0 +1,73 @@
+"""Workers join and drain again and again: what the others use does not grow, and the bits stay the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from clusters import PATIENT, LiveCluster, RealProcess, in_force, live_cluster, worker_of
+from reference_answer import Reference
+
+from coordinator.client import Client
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+CYCLES = 20
+WARM = 5
+"""Cycles after which everything that is kept once has been made."""
+GROWTH = 2 << 20
+"""Bytes that all further cycles together may leave behind in a process: an arena of malloc's, no set of experts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What a process has of its own."""
+
+    anonymous: int
+    """Resident bytes that no file has."""
+    files: int
+    threads: int
+
+
+def use_of(process: RealProcess) -> Use:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    seen = psutil.Process(process.pid)
+    return Use(anonymous=int(fields["RssAnon"].split()[0]) << 10, files=seen.num_fds(), threads=seen.num_threads())
+
+
+def cycle(cluster: LiveCluster, client: Client, number: int) -> None:
+    """One worker more joins, computes, and is drained."""
+    name = "worker-1"
+    newcomer = cluster.start_worker(1)
+    cluster.wait_for(lambda report: in_force(report) == 2 and worker_of(report, name)["pid"] == newcomer.pid)
+    client.drain(name, 30.0)
+    assert newcomer.wait() == 0
+
+
+def test_twenty_workers_come_and_go_and_leave_nothing(
+    demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
+) -> None:
+    with (
+        live_cluster(demo_model, tmp_path, workers=1, coordinator_options=PATIENT) as cluster,
+        Client(cluster.endpoint) as client,
+    ):
+        client.greet(10.0)
+        watched = {"coordinator": cluster.coordinator, "worker-0": cluster.workers[0]}
+        uses: dict[str, list[Use]] = {name: [] for name in watched}
+        for number in range(CYCLES):
+            cycle(cluster, client, number)
+            reference.check(cluster.answer(prompt, 5))
+            for name, process in watched.items():
+                uses[name].append(use_of(process))
+        report = cluster.status()
+        assert report["placement"] >= 2 * CYCLES
+        assert report["replans"] == 0
+        assert len(report["workers"]) == 2, "of all that left under one name the last is remembered"
+    for name, seen in uses.items():
+        warm, last = seen[WARM - 1], seen[-1]
+        assert last.anonymous - warm.anonymous < GROWTH, (name, seen)
+        assert last.files <= warm.files, (name, seen)
+        assert last.threads <= warm.threads, (name, seen)

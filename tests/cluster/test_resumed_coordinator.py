@@ -1,0 +1,65 @@
+"""A coordinator that is started again finds its workers loaded: nothing is read again, nobody is waited for long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from clusters import PATIENT, LiveCluster, Status, in_force, live_cluster, worker_of
+from reference_answer import Reference
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+WORKERS = 3
+COPIES = ["--source", "copies", "--ram-gib", "0.1"]
+
+
+@pytest.fixture
+def cluster(demo_model: Path, tmp_path: Path) -> Iterator[LiveCluster]:
+    """Three workers that copy their experts to memory."""
+    settings = {"coordinator_options": PATIENT, "worker_options": COPIES}
+    with live_cluster(demo_model, tmp_path, workers=WORKERS, **settings) as cluster:
+        yield cluster
+
+
+def resume(cluster: LiveCluster) -> float:
+    """Kill the coordinator and start it again as the launcher does; when that was."""
+    cluster.coordinator.kill()
+    cluster.restart_coordinator("--resume")
+    return time.monotonic()
+
+
+def loaded(report: Status) -> dict[str, tuple[int, int]]:
+    """Of each worker that is there: its process, and the bytes that it has ever loaded."""
+    there = [row for row in report["workers"] if row["state"] == "ready"]
+    return {row["name"]: (row["pid"], row["tiers"]["loaded_bytes"]) for row in there}
+
+
+def beaten(count: int) -> object:
+    """So many have told what they loaded."""
+    return lambda report: sum(bool(row["tiers"]) and row["state"] == "ready" for row in report["workers"]) == count
+
+
+def test_workers_are_still_loaded(cluster: LiveCluster, prompt: list[int], reference: Reference) -> None:
+    reference.check(cluster.answer(prompt, 20))
+    before = loaded(cluster.wait_for(lambda report: all(row["tiers"]["loaded_bytes"] for row in report["workers"])))
+    for _ in range(2):
+        resume(cluster)
+        reference.check(cluster.answer(prompt, 20))
+        report = cluster.wait_for(beaten(WORKERS))
+        assert loaded(report) == before, "nothing is read again"
+
+
+def test_it_goes_on_without_who_is_gone(cluster: LiveCluster, prompt: list[int], reference: Reference) -> None:
+    cluster.workers[1].kill()
+    resume(cluster)
+    answer = cluster.answer(prompt, 20)
+    reference.check(answer)
+    report = cluster.wait_for(lambda report: in_force(report) == WORKERS - 1)
+    assert report["state"] == "ready"
+    cluster.restart_worker(1)
+    report = cluster.ready()
+    assert worker_of(report, "worker-1")["pid"] == cluster.workers[1].pid
+    reference.check(cluster.answer(prompt, 20))

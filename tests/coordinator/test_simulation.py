@@ -1,0 +1,122 @@
+"""Simulated clusters: without chance their times can be computed by hand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from simulated import COSTS, SHAPE, scenario, workers
+
+from coordinator.cost import expected
+from coordinator.pace import Pace, Paces
+from coordinator.sampled_rows import sampled_rows
+from coordinator.simulation.decoding import decode, pauses
+from coordinator.simulation.mesh import SimulatedMesh
+from coordinator.simulation.scenario import Varied
+
+
+@pytest.fixture(autouse=True)
+def silent() -> Iterator[None]:
+    """Workers die by the dozen."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_a_step_of_one_worker_is_the_sum_of_what_it_does() -> None:
+    layer_s = COSTS.plan_s + COSTS.call_s + 2e-3 + 0.5e-3 + 2 * 0.6e-3 + COSTS.answer_s
+    expected_s = COSTS.step_s + 3 * COSTS.layer_s + 2 * layer_s
+    found = decode(scenario(workers(1)), 5)
+    np.testing.assert_allclose(found.step_s, expected_s)
+    assert found.tokens_per_s == pytest.approx(1 / expected_s)
+    assert found.parts_s["kernels"] == pytest.approx(2 * 2 * 0.6e-3, abs=1e-5)  # which travel in microseconds
+    assert sum(found.parts_s.values()) == pytest.approx(expected_s)
+    assert (found.idle, found.local) == (0, 0.0)
+
+
+def test_two_workers_compute_at_the_same_time() -> None:
+    mesh = SimulatedMesh(scenario(workers(2)))
+    mesh.gather()
+    owner = mesh.members.active.owner
+    apart = [np.flatnonzero(owner[layer] == serial)[0] for layer in (1, 2) for serial in (0, 1)]
+    ids = np.array([[[0, 1]], [apart[:2]], [apart[2:]]], np.int32)
+    first_s = COSTS.plan_s + COSTS.call_s + 2e-3 + 0.5e-3 + 0.6e-3
+    layer_s = first_s + 2 * COSTS.answer_s  # the second has come while the first is taken in
+    assert mesh.step(ids) == pytest.approx(COSTS.step_s + 3 * COSTS.layer_s + 2 * layer_s)
+
+
+def test_workers_of_one_machine_share_its_cores_and_the_work() -> None:
+    alone = decode(scenario(workers(2, cores=2.0)), 5)
+    crowded = decode(scenario(workers(2, cores=1.0)), 5)
+    layer_s = 0.6e-3  # of two entries, one each: as of one team they always share
+    np.testing.assert_allclose(crowded.step_s - alone.step_s, 2 * layer_s, atol=2 * COSTS.call_s)
+
+
+def test_it_agrees_with_the_expected_cost_of_a_placement() -> None:
+    shape = scenario(workers(3))
+    mesh = SimulatedMesh(shape)
+    mesh.gather()
+    paces = Paces.of(
+        dict.fromkeys(mesh.members.active.members, Pace(entry_s=0.6e-3, call_s=2.5e-3)),
+        local=Pace(entry_s=COSTS.entry_s),
+        send_s=COSTS.call_s,
+    )
+    rows = sampled_rows(SHAPE.counts, SHAPE.used, 200)
+    layer_s = expected(mesh.members.active, SHAPE.stock, rows, paces).layer_s
+    found = decode(shape, 200)
+    layers_s = found.step_s.mean() - COSTS.step_s - 3 * COSTS.layer_s - 2 * (COSTS.plan_s + COSTS.answer_s)
+    assert layers_s == pytest.approx(layer_s.sum(), rel=0.03)
+
+
+def test_the_same_seed_gives_the_same_and_another_something_else() -> None:
+    chance = workers(3, entry_s=Varied(median=1e-3, between=0.3, within=0.3))
+    one, again, other = (decode(scenario(chance, seed=seed), 20).step_s for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, again)
+    assert abs(one - other).max() > 0
+
+
+def test_a_narrow_line_of_the_coordinator_is_shared_by_all_answers() -> None:
+    rows = 16
+    wide = decode(scenario(workers(4), rows=rows), 3)
+    narrow = decode(scenario(workers(4), rows=rows, port_bytes_per_s=1e6), 3)
+    least_bytes = 2 * rows * SHAPE.width * 4  # back, of each layer
+    assert narrow.step_s.mean() - wide.step_s.mean() > 0.9 * 2 * least_bytes / 2e6
+    assert narrow.limit == "calls"
+
+
+def test_a_large_window_goes_in_halves_that_overlap() -> None:
+    far = workers(2, round_trip_s=Varied(median=0.05))
+    whole, halves = decode(scenario(far, rows=7), 4), decode(scenario(far, rows=8), 4)
+    assert halves.step_s.mean() == pytest.approx(whole.step_s.mean(), rel=0.15)
+    assert sum(halves.parts_s.values()) == pytest.approx(halves.step_s.mean(), rel=0.2)
+
+
+def test_hundreds_of_workers_can_be_simulated_and_those_without_experts_are_told() -> None:
+    found = decode(scenario(workers(256)), 2)
+    assert found.workers == 256
+    assert 256 - 2 * 8 <= found.idle <= 256 - 8
+
+
+def test_a_killed_worker_costs_less_than_one_that_says_nothing() -> None:
+    some = scenario(workers(3))
+    usual_s = decode(some, 5).percentile_s(50)
+    killed, frozen, vanished, joins = (pauses(some, kind, 4) for kind in ("killed", "frozen", "vanished", "joins"))
+    assert killed.pause_s.max() < 0.1
+    for silent in (frozen, vanished):
+        assert np.median(silent.pause_s) > 5 * killed.pause_s.max()
+        assert silent.pause_s.max() < some.limits.floor_s + 2 * usual_s
+    assert joins.pause_s.max() < usual_s
+
+
+def test_without_workers_that_live_the_coordinator_computes() -> None:
+    some = scenario(workers(1))
+    mesh = SimulatedMesh(some)
+    mesh.gather()
+    [worker] = mesh.workers
+    worker.die(mesh.timeline.now)
+    ids = np.zeros((3, 1, 2), np.int32) + np.array([0, 1], np.int32)
+    mesh.step(ids)
+    layer_s = COSTS.plan_s + 2 * COSTS.entry_s
+    assert mesh.step(ids) == pytest.approx(COSTS.step_s + 3 * COSTS.layer_s + 2 * layer_s)
