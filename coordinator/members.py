@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -74,6 +75,7 @@ class Members:
         rank: I32 | None = None,
         demand: Demand | None = None,
         replicas: float = 1.0,
+        host: str = "",
         settle_s: float | None = None,
     ) -> None:
         """`expected` workers must have joined before the first placement is made; later it follows who is there.
@@ -82,6 +84,7 @@ class Members:
 
         `own` (layers, experts) is what the coordinator's slots hold of `stock`, now and ever; `rank` (layers, experts)
         is lower for what is expected to be used more, as of `place`; `demand` and `replicas` are as of Planner.
+        `host` is the coordinator's: its own bank and workers of that machine share the cores, so they do not compete.
         """
         self.terms = terms
         self._stock = stock
@@ -90,6 +93,7 @@ class Members:
         self._planner = Planner(stock=stock, own=own, rank=rank, demand=demand, replicas=replicas)
         self._drift = Drift()
         self._here = Here()
+        self._host = host
         self._outlook: tuple[Placement, float, Expected | None] | None = None
         self.active = place(0, stock, own, ())
         """The placement that plans are made from."""
@@ -274,7 +278,8 @@ class Members:
 
     def review(self, paces: Mapping[int, Pace | None], here: Here) -> Instructions:
         """Now and then: what is known of paces by now, by serial number. If they have drifted others may get more."""
-        self._here = here
+        beside = any(member.hello.host == self._host for member in self._able())
+        self._here = replace(here, local=None) if beside else here
         for member in self:
             member.pace = paces.get(member.serial)
         if not self.ready or not self._drift.seen(self.paces()):

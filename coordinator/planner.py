@@ -1,7 +1,7 @@
 """Which placement is the best one now: some are tried on sampled rows, and whoever slows all down is left out. Pure.
 
-First comes what is in force, then everybody by pace, then without the slowest ones: another one must be better by more
-than measured paces are worth.
+First comes what is in force, or else an even placement, then everybody by pace, then without the slowest ones: another
+one must be better by more than measured paces are worth.
 """
 
 from __future__ import annotations
@@ -63,25 +63,23 @@ class Planner:
         def token_s(placement: Placement) -> float:
             return trial.outlook(placement, alike, here).experts_s
 
-        as_it_is = self._as_it_is(version, holders, before)
-        best_s = np.inf if as_it_is is None else token_s(as_it_is)
-        best, all_s, left_over = None, np.inf, 0
-        for out in _who_may_be_left_out(holders, everybody=here.local is not None):
-            this = trial._by_pace(version, self._scaled(holders), out, before)
-            if not out:
-                left_over = this.left_over(trial.stock)
-            elif len(out) < len(holders) and this.left_over(trial.stock) > left_over:
-                continue  # somebody is the only one to have something
+        best = self._as_it_is(version, holders, before) or self._evenly(version, holders, before)
+        best_s, enough_s = token_s(best), NOTICEABLE_S * len(trial.stock.layers)
+        out: frozenset[int] | None = None
+        all_s, left_over = np.inf, 0
+        for these in _who_may_be_left_out(holders, everybody=here.local is not None):
+            this = trial._by_pace(version, self._scaled(holders), these, before)
             this_s = token_s(this)
-            all_s = all_s if out else this_s
-            enough_s = min(WORTH * best_s, best_s - NOTICEABLE_S * len(trial.stock.layers))
-            if (best is None and as_it_is is None) or this_s < enough_s:
-                best, best_s = out, this_s
-        if best is None:
-            assert as_it_is is not None
-            return as_it_is
-        placement = self._by_pace(version, holders, best, before)
-        return replace(placement, left_out=self._why_left_out(placement, holders, best, all_s, best_s))
+            if not these:
+                all_s, left_over = this_s, this.left_over(trial.stock)
+            elif len(these) < len(holders) and this.left_over(trial.stock) > left_over:
+                continue  # somebody is the only one to have something
+            if this_s < min(WORTH * best_s, best_s - enough_s):
+                out, best_s = these, this_s
+        if out is None:
+            return best
+        placement = self._by_pace(version, holders, out, before)
+        return replace(placement, left_out=self._why_left_out(placement, holders, out, all_s, best_s))
 
     def outlook(self, placement: Placement, holders: Sequence[Holder], here: Here) -> Expected:
         """What a token is expected to take under a placement. ValueError without a demand."""
@@ -122,6 +120,11 @@ class Planner:
         sizes = np.array(self.stock.slot_bytes)[:, None]
         there = (self.own == 0) & (sizes > 0) & ((holder.room < 0) | (sizes <= holder.room))
         return bool((there if holder.able is None else there & (holder.able > 0)).any())
+
+    def _evenly(self, version: int, holders: Sequence[Holder], before: Placement | None) -> Placement:
+        """As if all were as fast as each other."""
+        alike = [replace(holder, pace=Pace(entry_s=1.0)) for holder in holders]
+        return self._by_pace(version, alike, frozenset(), before).at_pace(version, holders)
 
     def _as_it_is(self, version: int, holders: Sequence[Holder], before: Placement | None) -> Placement | None:
         """What was there before, at the paces of now; None if others were there, or could hold more."""
