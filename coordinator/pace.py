@@ -12,6 +12,8 @@ from coordinator.plan import DEVICE, LOCAL
 from coordinator.profile import F64
 from protocol.messages import I64
 
+TYPICAL_ENTRIES = 2
+"""Of a call, by which paces are compared."""
 NOTICEABLE_S = 200e-6
 """Times of a layer that differ by less are alike: schedulers and caches make such differences all the time."""
 NOTICEABLE = 1.5

@@ -12,8 +12,8 @@ from coordinator.pace import NOTICEABLE_S, Pace, farther_s
 from protocol.messages import Beat
 
 
-def member(serial: int, entry_ns: int, pace: Pace | None = None, told: Beat | None = None) -> Member:
-    said = hello(name=str(serial), entry_ns=entry_ns)
+def member(serial: int, entry_ns: int, pace: Pace | None = None, told: Beat | None = None, host: str = "") -> Member:
+    said = hello(name=str(serial), entry_ns=entry_ns, host=host or f"box-{serial}")
     return Member(serial=serial, hello=said, token="", control=b"", pace=pace, beat=told)
 
 
@@ -31,6 +31,19 @@ def test_a_newcomer_is_as_much_slower_than_its_trial_as_the_others_and_as_near_a
         member(4, 2000),
     ]
     assert known_paces(there)[4] == Pace(entry_s=pytest.approx(6e-6), call_s=1e-3)
+
+
+def test_those_who_are_alike_on_one_machine_have_one_pace_but_for_whoever_is_much_slower() -> None:
+    paces = [Pace(entry_s=entry_s, call_s=1e-3) for entry_s in (1e-3, 2e-3, 1.5e-3, 9e-3)]
+    there = [member(serial, 1000, pace, host="box") for serial, pace in enumerate(paces)]
+    assert known_paces(there) == dict.fromkeys(range(3), paces[2]) | {3: paces[3]}
+    apart = [member(serial, 1000, pace) for serial, pace in enumerate(paces)]
+    assert known_paces(apart) == dict(enumerate(paces))
+    copies = [
+        member(0, 1000, paces[0], beat(source="copies"), "box"),
+        member(1, 1000, paces[1], beat(source="direct"), "box"),
+    ]
+    assert known_paces(copies) == dict(enumerate(paces[:2]))
 
 
 @pytest.mark.parametrize(("round_trip_us", "far_s"), [(-1, 0.0), (20_000, 0.0), (120_000, 0.1), (2**62, MAX_CALL_S)])

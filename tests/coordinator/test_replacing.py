@@ -20,7 +20,7 @@ QUICK, SLOW = Pace(entry_s=5e-3, call_s=1e-3), Pace(entry_s=12e-3, call_s=1e-3)
 
 
 def some_members(*entry_ms: int, host: str = "") -> tuple[Members, list[Member]]:
-    """Workers a, b and so on, that said such a thing of themselves; the first placement is in force."""
+    """Workers of three machines, that said such a thing of themselves; the first placement is in force."""
     tokens = iter(range(1000))
     mesh = Members(
         TERMS,
@@ -30,7 +30,8 @@ def some_members(*entry_ms: int, host: str = "") -> tuple[Members, list[Member]]
         demand=Demand.even(len(STOCK.slot_bytes), STOCK.experts, 4),
         host=host,
     )
-    there = [join(mesh, name, entry_ns=ms * MS)[0] for name, ms in zip("abcdef", entry_ms, strict=False)]
+    hosts = ["box", "garage", "attic"]
+    there = [join(mesh, box, entry_ns=ms * MS, host=box)[0] for box, ms in zip(hosts, entry_ms, strict=False)]
     make_ready(mesh)
     return mesh, there
 
