@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
+from coordinator.audit import Difference
 from coordinator.deadlines import Call, CallLimits, Line
 from coordinator.hello import MAX_NAME
 from coordinator.member import FromWorker, Instruction, Instructions, Lost, Member, Tell
@@ -43,6 +44,8 @@ from protocol.messages import (
 
 log = logging.getLogger(__name__)
 
+_Aside = tuple[int, str, int, int, int]
+"""Whose call of no step, and its session, step, layer and attempt."""
 FromClient = Submit | Cancel | AskStatus
 """What clients ask of the service."""
 
@@ -121,6 +124,7 @@ class Cluster:
         self._seats: dict[int, Seat] = {}
         self._latest = (-1, -1)  # (step, layer) of the newest call, the greatest
         self._waited_at = self._tick_at = self._probe_at = self._review_at = 0.0
+        self._asides: dict[_Aside, Callable[[Sums | WorkFailed], None]] = {}
         self._to_do: deque[Instruction] = deque()
         self._following = False
 
@@ -223,6 +227,9 @@ class Cluster:
             self._work.send(peer, SayHello())
         else:
             self.members.heard_work(member)
+        if member is not None and (heard := self._asides.pop(_aside(member, message), None)) is not None:
+            heard(message)
+            return None
         seat = None if member is None else self._seats.get(member.serial)
         ours = message.session == self.members.terms.session
         call = None if seat is None or not ours else seat.line.find(message.step, message.layer, message.attempt)
@@ -282,16 +289,29 @@ class Cluster:
         if not self._work.send(work, message):
             self._follow(self.members.unroutable(work))
             return None
+        now = seat.called_at = self._clock()
+        call = seat.line.begin(message.step, message.layer, part, now)
+        call.one_row = len(message.row) == 1
         self._latest = max(self._latest, (message.step, message.layer))
-        seat.called_at = self._clock()
-        return seat.line.begin(message.step, message.layer, part, seat.called_at)
+        return call
+
+    @property
+    def latest_step(self) -> int:
+        """Of the newest call; 0 before the first."""
+        return max(0, self._latest[0])
+
+    def ask_aside(self, member: Member, message: RunExperts, heard: Callable[[Sums | WorkFailed], None]) -> None:
+        """Send a call of no step, whose answer is told when it comes, if it does. Nobody is waited for."""
+        if member.work is None or not self._work.send(member.work, message):
+            self._follow(self.members.unroutable(member.control if member.work is None else member.work))
+            return
+        self._asides[_aside(member, message)] = heard
 
     def close_call(self, seat: Seat, call: Call, message: Sums | WorkFailed) -> None:
         """Its answer has come, whatever it is worth."""
         busy_s, now = message.busy_us * 1e-6 if isinstance(message, Sums) else None, self._clock()
-        of_one_row = isinstance(message, Sums) and len(message.single_row) + len(message.sum_row) == 1
-        if of_one_row and busy_s is not None and not seat.line.suspect:
-            seat.meter.observe(len(call.part), now - call.since, busy_s)
+        if call.one_row and busy_s is not None and not seat.line.suspect:
+            seat.meter.observe(len(call.part), now - call.sent_at, busy_s)
         seat.line.answered(call, now, busy_s)
 
     def time_left(self, seat: Seat, call: Call) -> float:
@@ -322,6 +342,15 @@ class Cluster:
     def overdue(self) -> list[Seat]:
         """Seats with a call that was hedged or given up, whose answer is still to come."""
         return [seat for seat in self._seats.values() if seat.line.keeps_waiting]
+
+    def give_up(self, member: Member, reason: str) -> None:
+        """It gets nothing more until it says Hello anew."""
+        self._follow(self.members.unfit(member, reason))
+
+    def quarantine(self, member: Member, found: Difference) -> None:
+        """Its bits are not ours: nothing more of it is used in this life of its process."""
+        log.error("worker %s is quarantined: %s", member.name, found.in_words())
+        self._follow(self.members.quarantine(member, found.in_words()))
 
     def probe(self, seats: Iterable[Seat]) -> None:
         """Now and then: notice workers whose connection is closed, which is how a killed one shows at once."""
@@ -378,6 +407,8 @@ class Cluster:
     def _do(self, one: Instruction) -> None:
         match one:
             case Lost(member=member):
+                for aside in [one for one in self._asides if one[0] == member.serial]:
+                    del self._asides[aside]
                 seat = self._seats.pop(member.serial, None)
                 if seat is not None:
                     seat.line.give_up()
@@ -386,3 +417,7 @@ class Cluster:
                 self._work.send(peer, message)
             case Tell(peer=peer, message=message):
                 self.tell(peer, message)
+
+
+def _aside(member: Member, message: RunExperts | Sums | WorkFailed) -> _Aside:
+    return member.serial, message.session, message.step, message.layer, message.attempt

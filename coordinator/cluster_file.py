@@ -245,6 +245,12 @@ def _gib(value: Any) -> float | None:
     return float(value)
 
 
+def _share(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= 1:
+        raise ValueError(f"a number from 0 to 1 is expected, found {shown(value)}")
+    return float(value)
+
+
 COORDINATOR_KEYS: dict[str, Read] = {
     "listen": _local_endpoint,
     "threads": whole(1, MAX_THREADS),
@@ -256,6 +262,7 @@ COORDINATOR_KEYS: dict[str, Read] = {
     "vram_gib": _gib,
     "local_experts": _yes_or_no,
     "orphan_s": whole(1, MAX_ORPHAN_S),
+    "audit": _share,
     "work_listen": later,
     "bulk_listen": later,
     "layer_input_listen": later,

@@ -96,6 +96,8 @@ class CoordinatorConfig:
     has a GPU to open."""
     profile: Path | None = None
     """Where it counts which experts are used; None if it does not."""
+    audit: float = 0.0
+    """Share of workers' answers that it computes again and compares, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

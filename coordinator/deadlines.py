@@ -105,6 +105,9 @@ class Call:
     """The same, until it is hedged."""
     since: float
     """When it was sent, or when the one before it was answered."""
+    sent_at: float
+    one_row: bool = False
+    """It is of one row, as most are while answers stream: its worker's pace is measured by these."""
     hedged: bool = False
     """Others were asked for its part, too."""
     wanted: bool = True
@@ -159,7 +162,7 @@ class Line:
             limit_s = self.latency.limit_s(len(part))
         if hedge_s is None:
             hedge_s = min(limit_s, self.latency.hedge_s(len(part)))
-        call = Call(step=step, layer=layer, part=part, limit_s=limit_s, hedge_s=hedge_s, since=now)
+        call = Call(step=step, layer=layer, part=part, limit_s=limit_s, hedge_s=hedge_s, since=now, sent_at=now)
         self._calls.append(call)
         return call
 

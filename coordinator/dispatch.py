@@ -18,6 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 import native
+from coordinator.audit import Auditor, difference
 from coordinator.cluster import TICK_S, Cluster, Seat
 from coordinator.deadlines import Call
 from coordinator.dense_half import Rows, host_rows
@@ -56,12 +57,13 @@ class MeshExperts:
         slots: ExpertSlots | None = None,
         halves: Halves | None = None,
         inputs: LayerInputs | None = None,
+        auditor: Auditor | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`slots` hold what the members' placements leave to DEVICE; None if that is nothing. `halves`: Halves().
 
         `bank` computes what nobody else does; None: then that fails, and says whose experts are missing.
-        `inputs` tells those who look ahead; None tells nobody.
+        `inputs` tells those who look ahead; None tells nobody. The `auditor` says which answers it computes again.
         """
         self.times = LayerTimes()
         self.spent_s = 0.0
@@ -70,6 +72,7 @@ class MeshExperts:
         self._cluster = cluster
         self._halves = halves or Halves()
         self._inputs = inputs
+        self._auditor = auditor
         self._layers: dict[int, LayerUnderWay] = {}  # by step
         self._bank = bank
         self._quantised = {number: layer.quantised_input for number, layer in layout.with_experts()}
@@ -126,6 +129,7 @@ class MeshExperts:
         if missing := work.coverage.missing:
             raise ExpertError(work.layer, -1, f"{missing} entries were computed by nobody")
         del self._layers[step]
+        self._cluster.counters.layers += 1
         here_s, elsewhere_s = self._clock() - resumed, resumed - work.begun_at
         self.spent_s += work.plan_s + work.send_s + here_s
         self.times.add(
@@ -161,11 +165,14 @@ class MeshExperts:
         if not parts:
             return
         activations = self._activations(work)  # fetched before the device has more to do
+        refused = []
         for part in parts:
             if part.holder == LOCAL:
                 self._leave(work, part)
             elif not self._send(work, part, *activations):
-                self._plan_again(work, part)
+                refused.append(part)
+        for part in refused:  # only now, for nobody can be asked twice
+            self._plan_again(work, part)
 
     def _leave(self, work: LayerUnderWay, part: Part) -> None:
         """Nobody can be asked for it: it is the local bank's, or waits for somebody."""
@@ -351,8 +358,14 @@ class MeshExperts:
 
     def _add(self, work: LayerUnderWay, seat: Seat, call: Call, reply: Sums) -> str:
         """Add a good answer to the sums; a bad one is counted and dropped. What is wrong with it, or nothing."""
+        if seat.member.quarantined:
+            return "it is quarantined"
         try:
-            add_reply(reply, call.part.row, work.sums.to_host())
+            if self._auditor is not None and self._auditor.due():
+                if not self._audit(self._auditor, work, seat, call.part, reply):
+                    return ""
+            else:
+                add_reply(reply, call.part.row, work.sums.to_host())
         except ProtocolError as error:
             self._cluster.counters.dropped += 1
             return f"a wrong answer for layer {work.layer}: {error}"
@@ -361,6 +374,33 @@ class MeshExperts:
         self._cluster.credit(seat, len(call.part), reply)
         self._strike_blamed(work, call.part)
         return ""
+
+    def _audit(self, auditor: Auditor, work: LayerUnderWay, seat: Seat, part: Part, reply: Sums) -> bool:
+        """Add an answer once it is compared with what is computed here; False if that was added in its place.
+
+        ProtocolError as of `add_reply`, and nothing added.
+        """
+        sums = work.sums.to_host()
+        theirs = np.zeros_like(sums)
+        add_reply(reply, part.row, theirs)
+        began = self._clock()
+        try:
+            ours = auditor.sums(work.layer, self._host_rows(work), part.expert, part.row, part.weight)
+        except ExpertError as error:
+            log.warning(
+                "an answer of worker %s cannot be computed here, so it is believed: %s", seat.member.name, error
+            )
+            ours = theirs
+        work.local_s += self._clock() - began
+        self._cluster.counters.audits += ours is not theirs
+        found = difference(work.layer, part.expert, part.row, ours, theirs)
+        sums += ours
+        if found is None:
+            return True
+        work.cover(part)
+        self._cluster.counters.local_entries += len(part)
+        self._cluster.quarantine(seat.member, found)
+        return False
 
     def _replace_overdue(self, work: LayerUnderWay) -> None:
         """Hedge what takes long, and give up what is past its deadline, or was asked of a worker that is gone."""

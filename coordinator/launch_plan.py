@@ -29,6 +29,8 @@ PEERS_READY_S = 600
 OPENING_S = 300
 """Time for a coordinator to open its GPU: kernels are compiled at their first use, dense weights copied. Meanwhile it
 answers nobody."""
+TUNNEL = "tunnel:"
+"""With what names of tunnels begin, and no other's does."""
 NO_LOOKAHEAD = LookaheadChoice(on=False, reason="nobody asked for it")
 
 
@@ -177,6 +179,8 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
         options += ["--no-local-experts"]
     if chosen.profile is not None:
         options += ["--profile", str(chosen.profile)]
+    if chosen.audit:
+        options += ["--audit", f"{chosen.audit:.12g}"]
     if config.keys is not None:
         options += ["--keys", str(config.keys)]
     if config.peers:
@@ -194,7 +198,7 @@ def _tunnel(config: ClusterConfig, host: Host) -> ProcessPlan:
         settings=config.launch.ssh_config,
         forwarded=[endpoint.removeprefix("tcp://") for endpoint in endpoints],
     )
-    return ProcessPlan(name=f"tunnel:{str(host).removeprefix('ssh://')}", command=ssh, threads=0, cores=(), host=host)
+    return ProcessPlan(name=f"{TUNNEL}{str(host).removeprefix('ssh://')}", command=ssh, threads=0, cores=(), host=host)
 
 
 def _placed(

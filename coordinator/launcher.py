@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +16,9 @@ from coordinator.config import COORDINATOR, ClusterConfig, inputs_endpoint, work
 from coordinator.cores import CoreLeases, usable_cores
 from coordinator.hosts import Host
 from coordinator.interrupts import Interrupts
-from coordinator.launch_plan import LaunchPlan, plan_here
+from coordinator.launch_plan import TUNNEL, LaunchPlan, ProcessPlan, plan_here, resolve
 from coordinator.leases import endpoints_leased
-from protocol.errors import ExpertmeshError
+from protocol.errors import ConfigError, ExpertmeshError
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class Launcher:
         self._interrupts = interrupts
         self._on_line = on_line
         self._plans = {process.name: process for process in plan.processes}
+        self._leases: dict[str, CoreLeases] = {}
 
     def __enter__(self) -> Launcher:
         try:
@@ -64,6 +66,34 @@ class Launcher:
         log.info("%s started, process %d", name, child.pid)
         return child
 
+    def planned(self, config: ClusterConfig) -> dict[str, ProcessPlan]:
+        """The processes of another cluster in this one's place, by name; those that are known stay on their cores."""
+        hosts = {plan.host for plan in self._plans.values()}
+        for part in config.remote:
+            if part.host not in hosts:
+                raise ConfigError(
+                    f"nothing of this cluster has run on {part.host} so far, so it was not looked at: give {part.name} "
+                    "a count in the file and start again"
+                )
+        planned = resolve(config, python=sys.executable, cores=(), lookahead=self.plan.lookahead)
+        kept = {name: plan for name, plan in self._plans.items() if name.startswith(TUNNEL)}
+        return kept | {plan.name: replace(plan, cores=self._cores(plan)) for plan in planned.processes}
+
+    def adopt(self, plan: ProcessPlan) -> None:
+        """Start the process of that name so from now on; a new worker of this machine gets cores, if there are some."""
+        if plan.name not in self._plans and plan.host is None:
+            leases = self._leases.setdefault(plan.name, CoreLeases())
+            plan = replace(plan, cores=leases.take(plan.threads, usable_cores()))
+        self._plans[plan.name] = plan
+
+    def forget(self, name: str) -> None:
+        """Its process has left for good."""
+        del self.children[name]
+
+    def _cores(self, plan: ProcessPlan) -> tuple[int, ...]:
+        known = self._plans.get(plan.name)
+        return known.cores if known is not None else ()
+
     def ended(self) -> list[Child]:
         """The processes that are not running any more."""
         return [child for child in self.children.values() if child.exit_code() is not None]
@@ -77,6 +107,8 @@ class Launcher:
         left = end_all(list(self.children.values()), 0.0 if self._interrupts.hurried else TERM_S, KILL_S)
         for child in left:
             log.error("%s, process %d, does not end", child.name, child.pid)
+        for leases in self._leases.values():
+            leases.give_back()
 
     def _ask(self, coordinator: Child) -> None:
         """SIGTERM lets a coordinator do what Stop does, and reaches no other one, whoever listens at the endpoint."""

@@ -44,17 +44,18 @@ class LayerTimes:
         """Of the layers kept, in seconds; zeros if there are none."""
         return LayerTime(*np.mean(self._ring or [[0.0] * len(LayerTime._fields)], axis=0).tolist())
 
-    def summary(self) -> dict[str, float | int]:
-        """Percentiles in microseconds over the layers kept.
+    def summary(self, newest: int = KEPT) -> dict[str, float | int]:
+        """Percentiles and means in microseconds over the `newest` layers, as far as they are kept.
 
         `overhead` is everything that is not kernel time on the critical path.
         """
-        if not self._ring:
+        times = np.array(self._ring)[-newest:] if newest else np.empty(0)
+        if not len(times):
             return {"layers": 0}
-        times = np.array(self._ring)
         columns = np.column_stack([times, times[:, -2] - times[:, -1]])
         report: dict[str, float | int] = {"layers": len(times)}
-        for percent, row in zip((50, 99), np.percentile(columns, (50, 99), axis=0), strict=True):
+        rows = dict(zip(("p50", "p99"), np.percentile(columns, (50, 99), axis=0), strict=True))
+        for what, row in (rows | {"mean": columns.mean(axis=0)}).items():
             for name, seconds in zip((*LayerTime._fields, "overhead"), row.tolist(), strict=True):
-                report[f"{name}_p{percent}_us"] = round(seconds * 1e6, 1)
+                report[f"{name}_{what}_us"] = round(seconds * 1e6, 1)
         return report

@@ -31,6 +31,8 @@ from typing import get_args
 
 import numpy as np
 
+from coordinator.audit import Auditor
+from coordinator.canaries import Canaries
 from coordinator.cluster import Cluster
 from coordinator.config import DEVICES, MAX_ALL_WORKERS, MAX_REPLICAS, inputs_endpoint, is_device, work_endpoint
 from coordinator.deadlines import CallLimits
@@ -108,8 +110,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--drafts", type=_number(int, 0, MAX_DRAFTS), default=0, help="guesses of one step for a request at most")
     add("--halves", choices=get_args(When), default="auto", help="when a step is computed in two halves")
     add("--profile", type=Path, metavar="FILE", help="count which experts are used, and place them by that")
-    add("--replicas", type=_number(float, 1, MAX_REPLICAS), default=1.0, help="copies of experts for each of them")
+    add("--audit", type=_number(float, 0, 1), default=0.0, metavar="RATE", help="share of answers to compute again")
+    add("--canaries", type=int, choices=(0, 1), default=1, help="whether members are tried before they get work")
     add("--keys", type=Path, metavar="FOLDER", help="folder of keys: its own, and who may come in")
+    add("--replicas", type=_number(float, 1, MAX_REPLICAS), default=1.0, help="copies of experts for each of them")
     add("--parent", type=int, help="process that this one must not outlive")
     add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
     add("--resume", action="store_true", help="take the place of one that died: go on with those who come back")
@@ -171,6 +175,7 @@ def _run(options: argparse.Namespace) -> None:
             expected=options.workers,
             fresh_token=lambda: secrets.token_hex(16),
             settle_s=RESUME_S if options.resume else None,
+            local=not options.no_local_experts,
         )
         limits = CallLimits(floor_s=options.call_floor_ms / 1000, hedge_floor_s=options.hedge_floor_ms / 1000)
         cluster = Cluster(
@@ -181,11 +186,13 @@ def _run(options: argparse.Namespace) -> None:
             limits=limits,
         )
         _stop_on_signals(cluster)
-        bank = None if options.no_local_experts else stack.enter_context(ExpertBank(model, pool))
+        bank = stack.enter_context(ExpertBank(model, pool))
         halves = Halves.of(options.halves, socket.gethostname(), options.device, model.geometry)
         last_layer = model.geometry.expert_layers[-1]
         inputs = LayerInputs(publisher=publisher, session=terms.session, last_layer=last_layer)
-        experts = MeshExperts(cluster, bank, model.layout, devices.slots, halves, inputs)
+        auditor = Auditor(bank, model.layout, options.audit)
+        own_bank = None if options.no_local_experts else bank  # which then only tries others
+        experts = MeshExperts(cluster, own_bank, model.layout, devices.slots, halves, inputs, auditor)
         engine = Engine(model, experts, devices.dense, None if keeper is None else keeper.recorder)
         stack.callback(engine.close)
         service = Service(
@@ -198,6 +205,7 @@ def _run(options: argparse.Namespace) -> None:
             device=devices.name,
             drafts=options.drafts,
             keeper=keeper,
+            canaries=Canaries(cluster, auditor, model.layout) if options.canaries else None,
         )
         loaded()
         try:

@@ -65,6 +65,8 @@ class Member:
     """Why it gets nothing more: it could not hold what it was assigned, or failed too often."""
     pace: Pace | None = None
     """How fast its calls were, once some were timed."""
+    quarantined: bool = False
+    """Its bits are not ours, so whatever it says is worth nothing; `failed` tells which."""
     silent_s: float = 0.0
     """Time since it was last heard, counting only time in which the coordinator listened."""
     beat: Beat | None = None

@@ -11,7 +11,7 @@ itself does not give up workers whose beats wait in its socket.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,13 +19,15 @@ import numpy as np
 from coordinator.config import MAX_ALL_WORKERS
 from coordinator.cost import Expected
 from coordinator.demand import Demand
+from coordinator.draining import needed, not_there, release, tell_those_who_wait, wait_for
 from coordinator.drift import Drift
-from coordinator.hello import MAX_NAME, Terms, mismatches, where
+from coordinator.hello import Terms, mismatches, where
 from coordinator.known_paces import known_paces
 from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, State, Tell, to
 from coordinator.pace import Pace
 from coordinator.placement import Holder, Placement, place
 from coordinator.planner import Here, Planner
+from coordinator.refusing import name_taken, refuse, replaced_by
 from coordinator.wording import counted
 from protocol.messages import (
     I32,
@@ -39,10 +41,8 @@ from protocol.messages import (
     Beat,
     BeatSeen,
     Drain,
-    Drained,
     Hello,
     OpenWork,
-    Refused,
     SayHello,
     Stop,
     Stopped,
@@ -57,8 +57,6 @@ MAX_MEMBERS = MAX_ALL_WORKERS
 MAX_GONE = 64
 OUTLOOK_S = 5.0
 """How old a judgement of what a token takes may be: it takes some milliseconds to make one."""
-MAX_WAITING = 16
-"""Clients that are told when one member has left."""
 
 
 class Members:
@@ -73,14 +71,16 @@ class Members:
         fresh_token: Callable[[], str],
         own: U8 | None = None,
         rank: I32 | None = None,
+        settle_s: float | None = None,
         demand: Demand | None = None,
         replicas: float = 1.0,
         host: str = "",
-        settle_s: float | None = None,
+        local: bool = True,
     ) -> None:
         """`expected` workers must have joined before the first placement is made; later it follows who is there.
 
         With `settle_s`, so many seconds of listening will do, whoever has joined by then, or has nothing ready yet.
+        `local`: the coordinator computes what nobody holds; else nobody may leave whose experts nobody else can hold.
 
         `own` (layers, experts) is what the coordinator's slots hold of `stock`, now and ever; `rank` (layers, experts)
         is lower for what is expected to be used more, as of `place`; `demand` and `replicas` are as of Planner.
@@ -102,6 +102,7 @@ class Members:
         self.gone: dict[str, tuple[Member, str]] = {}
         """By name: the last membership that ended and why, of names that nobody has now."""
         self._expected = expected
+        self._local = local
         self._settle_s = settle_s
         self._settled = False
         self._started = expected == 0
@@ -110,11 +111,13 @@ class Members:
         self._serial = 0
         self._version = 0
         self._told: set[int] = set()  # of the members of `target`, those that were told what to hold
+        self._deferred = False  # newcomers are left out of `target`, and follow when it is in force
         self._members: dict[int, Member] = {}
         self._by_control: dict[bytes, Member] = {}
         self._by_work: dict[bytes, Member] = {}
         self._clients: dict[bytes, str] = {}
         self._claims: dict[str, Claim] = {}
+        self._quarantined: dict[str, str] = {}  # by incarnation: why
         self._ticked_at: float | None = None
 
     # --- questions --------------------------------------------------------------------------------------------
@@ -168,7 +171,7 @@ class Members:
         """Welcome or refuse; a name that another worker has is decided once it is known whether that one lives."""
         wrong = mismatches(hello, self.terms)
         if wrong:
-            return [_refuse(peer, hello, wrong)]
+            return [refuse(peer, hello, wrong)]
         if self._stopping:
             return [to(peer, Stop())]
         if hello.role == "client":
@@ -179,9 +182,9 @@ class Members:
         if old.hello.incarnation == hello.incarnation:
             return [*self._deny_claim(old), *self._renew(old, peer, hello)]
         if claim is not None and claim.hello.incarnation != hello.incarnation:
-            return [_refuse(peer, hello, _name_taken(claim.hello))]
+            return [refuse(peer, hello, name_taken(claim.hello))]
         if old.silent_s >= self.terms.name_claim_s:
-            return [*self._end(old, _replaced_by(hello)), *self._admit(peer, hello)]
+            return [*self._end(old, replaced_by(hello)), *self._admit(peer, hello)]
         waited_s = 0.0 if claim is None else claim.waited_s  # who asks again has waited nevertheless
         self._claims[hello.name] = Claim(peer=peer, hello=hello, waited_s=waited_s)
         return [to(old.control, BeatSeen(session=self.terms.session))]  # shows at once if its connection is closed
@@ -224,9 +227,8 @@ class Members:
         """A client wants a member to leave once others hold its experts; it is told when that is so."""
         member = self._named(name)
         if member is None:
-            return [to(peer, Drained(name=name, reason=self._nobody_called(name)))]
-        if peer not in member.drained_for:
-            member.drained_for = [*member.drained_for, peer][-MAX_WAITING:]
+            return [to(peer, not_there(name, tuple(self), self.gone))]
+        wait_for(member, peer)
         return self._drain(member)
 
     def heard_work(self, member: Member) -> None:
@@ -248,11 +250,21 @@ class Members:
         log.warning("%s %s gets no more work: %s", member.hello.role, member.name, reason)
         return self._retarget()
 
+    def quarantine(self, member: Member, reason: str) -> Instructions:
+        """Its bits are not ours: no more of it as long as its process lives, whatever that says."""
+        member.quarantined = True
+        while len(self._quarantined) >= MAX_GONE:
+            del self._quarantined[next(iter(self._quarantined))]
+        self._quarantined[member.hello.incarnation] = f"quarantined: {reason}"
+        return self.unfit(member, self._quarantined[member.hello.incarnation])
+
     def tick(self, now: float) -> Instructions:
         """Let listened-to time pass: give up the silent, settle claims to a name, let go who was drained."""
         passed = 0.0 if self._ticked_at is None else min(now - self._ticked_at, self.terms.beat_s)
         self._ticked_at = now
-        done = self._release() + self._settle(passed)
+        done = release(self, self.active) + self._settle(passed)
+        if self._deferred and self.target is None:
+            done += self._retarget()
         for member in self:
             member.silent_s += passed
             if member.silent_s > self.terms.silence_limit_s:
@@ -261,7 +273,7 @@ class Members:
             claim.waited_s += passed
             old = self._named(claim.hello.name)
             if old is not None and claim.waited_s >= self.terms.name_claim_s:
-                done += self._end(old, _replaced_by(claim.hello))
+                done += self._end(old, replaced_by(claim.hello))
         return done
 
     def switch(self) -> bool:
@@ -284,7 +296,7 @@ class Members:
             member.pace = paces.get(member.serial)
         if not self.ready or not self._drift.seen(self.paces()):
             return []
-        self.active = self.active.at_pace(self.active.version, self._holders())
+        self.active = self.active.at_pace(self.active.version, self._holders(self._able()))
         return self._retarget()
 
     def paces(self) -> dict[int, Pace]:
@@ -300,7 +312,7 @@ class Members:
         return old[2]
 
     def _expected_now(self) -> Expected | None:
-        holders = self._holders()
+        holders = self._holders(self._able())
         there = {holder.serial for holder in holders}
         if self._planner.demand is None or not self.paces() or not there.issuperset(self.active.members):
             return None
@@ -334,23 +346,12 @@ class Members:
     def _drain(self, member: Member) -> Instructions:
         if member.draining:
             return []
+        if not self._local and (missed := self._missed_without(member)):
+            clients, member.drained_for = member.drained_for, []
+            return [to(client, needed(member, missed)) for client in clients]
         member.draining = True
         log.info("%s %s is to leave once others hold its experts", member.hello.role, member.name)
         return self._retarget()
-
-    def _release(self) -> Instructions:
-        """Those who are to leave may, as soon as the placement in force leaves them nothing to do."""
-        done: Instructions = []
-        for member in self:
-            if member.draining and not member.released and member.serial not in self.active.members:
-                member.released = True
-                done.append(to(member.control, Stop()))
-        return done
-
-    def _nobody_called(self, name: str) -> str:
-        names = ", ".join(sorted(member.name for member in self)) or "nobody"
-        before = f" any more: it {self.gone[name][1]}" if name in self.gone else ""
-        return f"nobody is called that{before}; there: {names}"[:MAX_REASON]
 
     def _welcome_client(self, peer: bytes, hello: Hello) -> Instructions:
         self._clients.pop(peer, None)
@@ -365,11 +366,13 @@ class Members:
 
     def _admit(self, peer: bytes, hello: Hello) -> Instructions:
         if len(self._members) >= MAX_MEMBERS:
-            return [_refuse(peer, hello, [["workers", f"{MAX_MEMBERS} already", f"{MAX_MEMBERS} at most"]])]
+            return [refuse(peer, hello, [["workers", f"{MAX_MEMBERS} already", f"{MAX_MEMBERS} at most"]])]
         previous = self._by_control.get(peer)
         done = [] if previous is None else self._end(previous, "says hello as another worker")
         self.gone.pop(hello.name, None)
         member = Member(serial=self._serial, hello=hello, token=self._fresh_token(), control=peer)
+        member.failed = self._quarantined.get(hello.incarnation, "")
+        member.quarantined = bool(member.failed)
         self._serial += 1
         self._members[member.serial] = member
         self._by_control[peer] = member
@@ -403,8 +406,7 @@ class Members:
         member.left = left
         log.log(logging.INFO if left else logging.WARNING, "%s %s is gone: %s", member.hello.role, member.name, reason)
         done: Instructions = [Lost(member=member, reason=reason)]
-        why = "" if left else f"it was lost before others held its experts: {reason}"
-        done += [to(peer, Drained(name=member.name, reason=why)) for peer in member.drained_for]
+        done += tell_those_who_wait(member, reason)
         claim = self._claims.pop(member.name, None)
         if claim is not None:
             done += self._admit(claim.peer, claim.hello)
@@ -426,7 +428,7 @@ class Members:
 
     def _deny_claim(self, holder: Member) -> Instructions:
         claim = self._claims.pop(holder.name, None)
-        return [] if claim is None else [_refuse(claim.peer, claim.hello, _name_taken(holder.hello))]
+        return [] if claim is None else [refuse(claim.peer, claim.hello, name_taken(holder.hello))]
 
     def _assign_ready(self, member: Member, message: AssignReady) -> Instructions:
         assert self.target is not None
@@ -446,8 +448,7 @@ class Members:
         self._started = self._started or len(able) >= self._expected
         if self._stopping or not self._started:
             return []
-        before = self.active if self.active.members or self.target is None else self.target
-        wanted = self._planner.place(self._version + 1, self._holders(), before, self._here)
+        wanted = self._wanted(able)
         self._drift.placed(self.paces())
         if self.target is not None and wanted.is_like(self.target):
             return []
@@ -458,29 +459,45 @@ class Members:
         self._version += 1
         self.target = wanted
         self._told.clear()
-        newcomers = [member for member in able if member.serial not in self.active.members]
+        newcomers = [one for one in wanted.members if one not in self.active.members]
         return self._assign(newcomers) if newcomers else self._tell_the_rest()
 
     def _able(self) -> list[Member]:
-        """Those who can hold something now, and stay, in an order that is the same after a coordinator's restart."""
+        """Those who can hold something, and stay; by name, so after a restart nobody is asked for anything else."""
         able = [one for one in self if one.work is not None and not one.failed and not one.draining]
         return sorted(able, key=lambda one: one.name)
 
-    def _holders(self) -> list[Holder]:
-        paces = self.paces()
-        return [_holder(member, paces.get(member.serial)) for member in self._able()]
+    def _missed_without(self, member: Member) -> int:
+        """How many experts somebody holds now, and nobody could without this member."""
+        others = self._place([one for one in self._able() if one is not member])
+        return max(0, others.left_over(self._stock) - self.active.left_over(self._stock))
+
+    def _wanted(self, able: Sequence[Member]) -> Placement:
+        """With everybody; but if those who compute have to take over from somebody, that waits for no newcomer."""
+        settled = [member for member in able if member.serial in self.active.members]
+        self._deferred = False
+        if settled and len(settled) < len(able):
+            repaired = self._place(settled)
+            enough = self._local or repaired.left_over(self._stock) <= self.active.left_over(self._stock)
+            if enough and not repaired.is_like(self.active):
+                self._deferred = True
+                return repaired
+        return self._place(able)
+
+    def _place(self, able: Sequence[Member]) -> Placement:
+        return self._planner.place(self._version + 1, self._holders(able), self.active, self._here)
 
     def _tell_the_rest(self) -> Instructions:
         """Once all that were told are ready, those who are not told yet are."""
         assert self.target is not None
         if any(self._members[serial].ready != self.target.version for serial in self._told):
             return []
-        return self._assign([self._members[one] for one in self.target.members if one not in self._told])
+        return self._assign(one for one in self.target.members if one not in self._told)
 
-    def _assign(self, members: Iterable[Member]) -> Instructions:
+    def _assign(self, serials: Iterable[int]) -> Instructions:
         assert self.target is not None
         done: Instructions = []
-        for member in members:
+        for member in [self._members[serial] for serial in serials]:
             self._make_room(member, self.target)
             member.progress = (0, len(self._stock.slot_bytes))
             self._told.add(member.serial)
@@ -492,6 +509,10 @@ class Members:
             )
             done.append(to(member.control, assign))
         return done
+
+    def _holders(self, able: Sequence[Member]) -> list[Holder]:
+        paces = self.paces()
+        return [_holder(member, paces.get(member.serial)) for member in able]
 
     def _make_room(self, member: Member, target: Placement) -> None:
         """What a member has no room for beside its next set is left out of the one in force: it is given up first."""
@@ -510,18 +531,3 @@ def _holder(member: Member, pace: Pace | None) -> Holder:
         threads=hello.threads,
         pace=pace,
     )
-
-
-def _refuse(peer: bytes, hello: Hello, wrong: list[list[str]]) -> Tell:
-    refused = Refused(mismatches=wrong)
-    name, host = hello.name[:MAX_NAME], hello.host[:MAX_NAME]
-    log.warning("refused %r, pid %d on %r: %r", name, hello.pid, host, refused.in_words())
-    return to(peer, refused)
-
-
-def _name_taken(holder: Hello) -> list[list[str]]:
-    return [["name", holder.name, f"a name that no other worker has; {where(holder)} has it"]]
-
-
-def _replaced_by(hello: Hello) -> str:
-    return f"silent, and {where(hello)} has taken its name"

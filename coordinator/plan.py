@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 import native
 from protocol.errors import RequestError
@@ -48,25 +47,16 @@ class Part:
         """How many entries it has."""
         return len(self.expert)
 
-    def again(self, owner: I64, attempts: Iterator[int]) -> list[Part]:
-        """The same entries for whom `owner` (experts,) names now, ascending; each part takes the next of `attempts`."""
-        holder = owner[self.expert]
-        holders = np.unique(holder)
-        if len(holders) == 1:
-            return [replace(self, holder=int(holders[0]), attempt=next(attempts))]
+    def again(
+        self, owner: I64, attempts: Iterator[int], also: I64 = NOBODY_ELSE, runners: I64 = NO_RUNNERS
+    ) -> list[Part]:
+        """The same entries by who has their experts now, as of `plan_layer`; each part takes the next of `attempts`."""
         places = _places_of(self.bits)
-        return [self._those(holder == one, places, int(one), next(attempts)) for one in holders]
-
-    def _those(self, chosen: NDArray[np.bool_], places: I64, holder: int, attempt: int) -> Part:
-        """Some of the entries; `places` (entries,) are their bits' numbers."""
-        return Part(
-            holder=holder,
-            attempt=attempt,
-            bits=_bitmap_of(places[chosen]),
-            expert=self.expert[chosen],
-            row=self.row[chosen],
-            weight=self.weight[chosen],
-        )
+        anew = native.plan_entries(Part, self.expert[:, None], self.weight[:, None], owner, also, runners)
+        return [
+            replace(one, attempt=next(attempts), bits=_bitmap_of(places[one.row]), row=self.row[one.row])
+            for one in anew  # whose rows are entries of this part
+        ]
 
     def distinct_rows(self, rows: int) -> tuple[I32, I32]:
         """The rows this part needs of a window of `rows`, ascending, and each entry's index into them."""

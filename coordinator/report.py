@@ -61,6 +61,8 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
         "hedges": counters.hedges,
         "late_replies": counters.late_replies,
         "dropped": counters.dropped,
+        "canaries": counters.canaries,
+        "audits": counters.audits,
         "workers": living + gone,
         "lookahead": [_lookahead(member, "ready", now) for member in there if not member.holds] + silent,
     }

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import native
+from coordinator.canaries import Canaries
 from coordinator.cluster import Cluster, FromClient
 from coordinator.dispatch import MeshExperts
 from coordinator.engine import Chunk, Engine, RowError
@@ -66,11 +67,13 @@ class Service:
         device: str = "cpu",
         drafts: int = 0,
         keeper: Keeper | None = None,
+        canaries: Canaries | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`chunk` is how many rows a window has at most; `threads`, `device` and `model`, a name, are told in reports.
 
         Requests that do not say how many drafts a step may have get `drafts`. `keeper` has what the engine records.
+        `canaries` try members before these are given work; None believes them.
         """
         self._cluster = cluster
         self._engine = engine
@@ -81,6 +84,7 @@ class Service:
         self._device = device
         self._drafts = drafts
         self._keeper = keeper
+        self._canaries = canaries
         self._clock = clock
         self._cost = StepCost()
         self._drafted = DraftCounts()
@@ -106,7 +110,8 @@ class Service:
         """Hear everybody, and compute nothing. Never waits."""
         self._cluster.attend()
         self._hear_clients()
-        self._cluster.members.switch()
+        if self._canaries is None or self._canaries.turn():
+            self._cluster.members.switch()
 
     @property
     def ready(self) -> bool:
@@ -133,7 +138,7 @@ class Service:
             "step": self._engine.steps,
             "requests": len(self._requests),
             "reading": [[one.prompt_done, one.prompt_tokens] for one in self._requests.values() if not one.generated],
-            "layers": self._experts.times.summary(),
+            "layers": self._experts.times.summary(counted.layers),
             "inputs": self._experts.inputs_report(),
             "drafts": self._drafted.report(),
             "profile": None if self._keeper is None else self._keeper.report(),

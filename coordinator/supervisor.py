@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from coordinator.config import COORDINATOR, LOOKAHEAD
 from coordinator.restarts import BAD_SETTING, IN_ORDER, Again, GiveUp, RestartHistory, RestartPolicy, after_exit
 from protocol.errors import ExpertmeshError
 
+LEAVE_S = 120.0
+"""Time for a process that is let go: others take over what it holds, which they may have to read first."""
 TAIL_LINES = 8
 """Of a process that is given up."""
 
@@ -26,6 +29,7 @@ class Process(Protocol):
     def exit_code(self) -> int | None: ...
     def ended(self) -> str: ...
     def tail(self, count: int) -> list[str]: ...
+    def send(self, number: signal.Signals) -> None: ...
 
 
 class Starter(Protocol):
@@ -34,6 +38,7 @@ class Starter(Protocol):
     @property
     def children(self) -> Mapping[str, Process]: ...
     def start(self, name: str) -> Process: ...
+    def forget(self, name: str) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,11 +55,15 @@ class Role:
     """Why it is not started again."""
     left: bool = False
     """It left as it was asked to."""
+    leave_by: float | None = None
+    """It has been let go, and has time until then; None if it is to stay."""
 
     @property
     def state(self) -> str:
         if self.left:
             return "left"
+        if self.leave_by is not None:
+            return "leaving"
         return "given up" if self.given_up else "running" if self.again_at is None else "restarting"
 
 
@@ -80,9 +89,26 @@ class Supervisor:
         ExpertmeshError if the coordinator cannot be kept running, or anybody but the lookahead process before the
         cluster has begun: without it the rest is of no use.
         """
-        return [line for role in self.roles.values() for line in self._look_after(role)]
+        return [line for role in list(self.roles.values()) for line in self._look_after(role)]
+
+    def add(self, name: str) -> None:
+        """Start one process more, and look after it from now on."""
+        self.roles[name] = Role(name=name, pid=self._launcher.start(name).pid)
+
+    def is_there(self, name: str) -> bool:
+        """Whether it is looked after: no longer, once it has been let go and is gone."""
+        return name in self.roles
+
+    def let_go(self, name: str) -> None:
+        """Have it leave, in good order if it does so within LEAVE_S; it is not started again."""
+        self.roles[name].leave_by = self._clock() + LEAVE_S
+        child = self._launcher.children[name]
+        for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process takes the first only when it goes on
+            child.send(number)
 
     def _look_after(self, role: Role) -> list[str]:
+        if role.leave_by is not None:
+            return self._see_off(role, role.leave_by)
         if role.given_up:
             return []
         now = self._clock()
@@ -104,6 +130,16 @@ class Supervisor:
                 role.given_up, role.left = why, code == IN_ORDER
                 lines += [f"{role.name} is not started again: {why}", *_tail(child, code)]
         return lines
+
+    def _see_off(self, role: Role, leave_by: float) -> list[str]:
+        child = self._launcher.children[role.name]
+        if child.exit_code() is None:
+            if self._clock() >= leave_by:
+                child.send(signal.SIGKILL)
+            return []
+        del self.roles[role.name]
+        self._launcher.forget(role.name)
+        return [f"{role.name} (process {child.pid}) has left"]
 
     def _restart(self, role: Role) -> list[str]:
         role.again_at = None

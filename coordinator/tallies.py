@@ -60,6 +60,8 @@ class Counters:
     """(row, expert) entries that the local bank computed."""
     device_entries: int = 0
     """Those that the coordinator's own slots computed."""
+    layers: int = 0
+    """Layers with experts that were computed, those of either half of a window."""
     replans: int = 0
     """Parts that were taken from a worker that was late, lost or failed."""
     hedges: int = 0
@@ -68,6 +70,10 @@ class Counters:
     """Well-formed answers that came too late, or again, and were dropped."""
     dropped: int = 0
     """Messages that nobody asked for, or that answer wrongly; malformed ones are counted by the sockets."""
+    canaries: int = 0
+    """Answers to canary rows that were compared with ours."""
+    audits: int = 0
+    """Answers of steps that were computed here again, and compared."""
     workers: dict[str, Tally] = field(default_factory=dict)
     """By name."""
 
@@ -93,9 +99,12 @@ class Counters:
         return Counters(
             local_entries=self.local_entries - earlier.local_entries,
             device_entries=self.device_entries - earlier.device_entries,
+            layers=self.layers - earlier.layers,
             replans=self.replans - earlier.replans,
             hedges=self.hedges - earlier.hedges,
             late_replies=self.late_replies - earlier.late_replies,
             dropped=self.dropped - earlier.dropped,
+            canaries=self.canaries - earlier.canaries,
+            audits=self.audits - earlier.audits,
             workers={name: tally.minus(before.get(name, Tally())) for name, tally in self.workers.items()},
         )

@@ -79,7 +79,7 @@ class LayerUnderWay:
 
     def again(self, part: Part, placement: Placement, blame: Blame | None = None) -> list[Part]:
         """New attempts at a part, by who has it in this placement, LOCAL where nobody does."""
-        parts = part.again(placement.owner[self.layer], self.attempts)
+        parts = part.again(placement.owner[self.layer], self.attempts, placement.second(self.layer), placement.runners)
         blame = blame or self.blamed.get(part.attempt)
         if blame is not None:
             self.blamed.update((one.attempt, blame) for one in parts)

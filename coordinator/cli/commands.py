@@ -18,7 +18,10 @@ from protocol.errors import ExpertmeshError
 COMMANDS = (
     "generate",
     "up",
+    "down",
+    "scale",
     "plan",
+    "render",
     "status",
     "logs",
     "drain",

@@ -8,7 +8,7 @@ from coordinator.wording import counted
 
 
 def headline(report: dict[str, Any]) -> list[str]:
-    """Each about another subject: what is under way, who computes, and, if there are any, guesses and a profile."""
+    """Each about another subject: what is under way, who computes, and perhaps guesses, audits and a profile."""
     under_way = (
         f"{report['state']}, placement {report['placement']}, step {report['step']}, requests {report['requests']}"
         f"{_reading(report['reading'])}"
@@ -17,7 +17,8 @@ def headline(report: dict[str, Any]) -> list[str]:
         f"{report['isa']}{_device(report)}, local entries {report['local_entries']}, replans {report['replans']}, "
         f"hedges {report['hedges']}, late replies {report['late_replies']}"
     )
-    return [one for one in (under_way, computing, _drafts(report["drafts"]), _profile(report["profile"])) if one]
+    also = _drafts(report["drafts"]), _audits(report["audits"]), _profile(report["profile"])
+    return [one for one in (under_way, computing, *also) if one]
 
 
 def _device(report: dict[str, Any]) -> str:
@@ -28,6 +29,11 @@ def _device(report: dict[str, Any]) -> str:
 def _drafts(drafts: dict[str, int]) -> str:
     """How many guesses were right, if there were any."""
     return f"drafts {drafts['accepted']}/{drafts['drafted']}" if drafts["drafted"] else ""
+
+
+def _audits(audits: int) -> str:
+    """How many answers of workers were compared with ours, if any were."""
+    return f"{counted(audits, 'answer')} audited" if audits else ""
 
 
 def _profile(profile: dict[str, Any] | None) -> str:

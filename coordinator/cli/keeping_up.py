@@ -11,8 +11,10 @@ from coordinator.cli.cluster_view import ClusterView, LiveView, PlainView
 from coordinator.cli.kept_view import KeptView
 from coordinator.client import Client
 from coordinator.config import COORDINATOR, ClusterConfig
+from coordinator.granting import Granting
 from coordinator.interrupts import Interrupted, Interrupts
 from coordinator.launcher import Launcher, launched
+from coordinator.launcher_desk import LauncherDesk, Visitor
 from coordinator.process_logs import LAUNCHER, ProcessLogs, default_folder, stamped
 from coordinator.restarts import RestartPolicy
 from coordinator.supervisor import Supervisor
@@ -37,23 +39,30 @@ def keep_up(config: ClusterConfig, interrupts: Interrupts) -> None:
             said.put(f"{name}: {_unstamped(line)}")
 
         view = KeptView(shown, logs)
+        down = None
         try:
-            with launched(config, interrupts, on_line) as launcher, view:
+            with launched(config, interrupts, on_line) as launcher, LauncherDesk() as desk, view:
                 view.note(f"logs are in {logs.folder}")
                 view.note(str(launcher.plan.lookahead))
-                _supervise(launcher, view, said)
+                desk.open(launcher.plan.listen)
+                down = _supervise(config, launcher, desk, view, said)
         except Interrupted as interrupted:
             view.note(f"stopped by {interrupted}")
         except ExpertmeshError as error:
             logs.write(LAUNCHER, [stamped(f"error: {error}")])
             raise
         else:
-            view.note("stopped by a client")
+            view.note("stopped by a client" if down is None else "stopped by `expertmesh down`")
+        if down is not None:
+            down.finish()
 
 
-def _supervise(launcher: Launcher, view: KeptView, said: SimpleQueue[str]) -> None:
-    """Returns when the coordinator has stopped the cluster in an orderly way."""
+def _supervise(
+    config: ClusterConfig, launcher: Launcher, desk: LauncherDesk, view: KeptView, said: SimpleQueue[str]
+) -> Visitor | None:
+    """Returns when the coordinator has stopped the cluster in an orderly way; or who wants the launcher to do that."""
     supervisor = Supervisor(launcher, RestartPolicy())
+    granting = Granting(desk, launcher, supervisor, config)
     asked_at = -ASK_S
     changed: str | None = None
     keys = dial_keys(launcher.plan.keys)
@@ -70,7 +79,12 @@ def _supervise(launcher: Launcher, view: KeptView, said: SimpleQueue[str]) -> No
                     view.note(f"error: {changed}; start again with it whole")
             report = client.poll_status(LOOK_S)
             supervisor.begun = supervisor.begun or (report is not None and report["state"] != "waiting")
+            for line in granting.tick(report):
+                view.note(line)
+            if granting.down is not None:
+                return granting.down
             view.show(supervisor.roles.values(), report)
+    return None
 
 
 def _unstamped(line: str) -> str:

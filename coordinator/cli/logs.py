@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.numbers import Whole
-from coordinator.cli.paths import CONFIG
+from coordinator.cli.this_cluster import ITS_CONFIG, config_of
 from coordinator.config import DEFAULT_LISTEN
 from coordinator.interrupts import Interrupted, Interrupts
 from protocol.errors import ConfigError
@@ -20,7 +20,7 @@ LOOK_S = 0.2
 
 @click.command("logs")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--config", type=CONFIG, help=f"The file of the cluster.  [default: the one at {DEFAULT_LISTEN}]")
+@ITS_CONFIG
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option(
     "-n", "--lines", type=Whole(0, 10**5), default=40, show_default=True, help="Of each process, the last so many."
@@ -51,11 +51,9 @@ def command(interrupts: Interrupts, /, names: tuple[str, ...], config: Path | No
 def _folder(path: Path | None) -> Path:
     from coordinator.process_logs import default_folder
 
-    if path is None:
+    config = config_of(path)
+    if config is None:
         return default_folder(DEFAULT_LISTEN)
-    from coordinator.cluster_file import read_config
-
-    config = read_config(path)
     return config.launch.logs or default_folder(config.coordinator.listen)
 
 

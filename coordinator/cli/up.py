@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 
 from coordinator.cli.lookahead_option import LOOKAHEAD_OPTION
+from coordinator.cli.numbers import Fraction
 from coordinator.cli.paths import CONFIG
+from coordinator.cli.this_cluster import counts_of
 from coordinator.cluster_file import read_config
 from coordinator.halves import When
 from coordinator.interrupts import Interrupts
@@ -17,13 +19,33 @@ from coordinator.interrupts import Interrupts
 @click.command("up")
 @click.argument("config", type=CONFIG)
 @LOOKAHEAD_OPTION
+@click.option(
+    "--audit", type=Fraction(0, 1), help="Share of workers' answers to compute here again and compare, 0 to 1."
+)
+@click.option(
+    "--scale", multiple=True, metavar="NAME=COUNT", help="Another number of workers of a group; may be repeated."
+)
 @click.option("--dry-run", is_flag=True, help="Check it all, print the processes that would be started, and stop.")
 @click.pass_obj
-def command(interrupts: Interrupts, /, config: Path, lookahead: When | None, dry_run: bool) -> None:
+def command(
+    interrupts: Interrupts,
+    /,
+    config: Path,
+    lookahead: When | None,
+    audit: float | None,
+    scale: tuple[str, ...],
+    dry_run: bool,
+) -> None:
     """Start the cluster that CONFIG describes, show its state, restart what ends; Ctrl-C stops it all."""
     cluster = read_config(config)
     if lookahead is not None:
         cluster = replace(cluster, lookahead=replace(cluster.lookahead, enabled=lookahead))
+    if audit is not None:
+        cluster = replace(cluster, coordinator=replace(cluster.coordinator, audit=audit))
+    if scale:
+        from coordinator.scaling import scaled
+
+        cluster = scaled(cluster, counts_of(scale, "--scale"))
     with interrupts.held():
         from coordinator.cli.dry_run import show_plan
         from coordinator.cli.keeping_up import keep_up

@@ -21,7 +21,7 @@ READING = 5.0
 class Varied:
     """A figure with chance in it: log-normal, with these standard deviations of the logarithm."""
 
-    median: float
+    mean: float
     between: float = 0.0
     """From one worker to another, for as long as these live."""
     within: float = 0.0
@@ -29,15 +29,16 @@ class Varied:
 
     def of_one(self, rng: np.random.Generator) -> Self:
         """Of one worker, drawn: what is left of chance is from time to time."""
-        return type(self)(median=self.median * _factor(rng, self.between), within=self.within)
+        return type(self)(mean=self.mean * _factor(rng, self.between), within=self.within)
 
     def drawn(self, rng: np.random.Generator) -> float:
         """Of one time."""
-        return self.median * _factor(rng, self.within)
+        return self.mean * _factor(rng, self.within)
 
 
 def _factor(rng: np.random.Generator, deviation: float) -> float:
-    return math.exp(deviation * rng.standard_normal()) if deviation else 1.0
+    """1 on average."""
+    return math.exp(deviation * (rng.standard_normal() - deviation / 2)) if deviation else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

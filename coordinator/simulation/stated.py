@@ -73,9 +73,9 @@ def _kind(group: WorkerGroup, tried: Tried, network: Network | None, variation: 
     return Kind(
         name=group.name,
         count=group.count,
-        entry_s=Varied(median=entry_s, between=variation, within=variation),
-        answer_s=Varied(median=ANSWER_S, within=CHANCE),
-        round_trip_s=Varied(median=HERE_ROUND_TRIP_S + apart_s, within=CHANCE),
+        entry_s=Varied(mean=entry_s, between=variation, within=variation),
+        answer_s=Varied(mean=ANSWER_S, within=CHANCE),
+        round_trip_s=Varied(mean=HERE_ROUND_TRIP_S + apart_s, within=CHANCE),
         bytes_per_s=math.inf if network is None else network.bytes_per_s,
         threads=group.threads,
         cores=None if network is not None else cores,

@@ -65,10 +65,10 @@ class SimulatedWorker:
         self._rng = rng
         self._entry_s, self._answer_s = kind.entry_s.of_one(rng), kind.answer_s.of_one(rng)
         whole = kind.round_trip_s.of_one(rng)
-        half = Varied(median=whole.median / 2, within=whole.within)
+        half = Varied(mean=whole.mean / 2, within=whole.within)
         self._out = OneWay((world.out, Port(bytes_per_s=kind.bytes_per_s)), half, rng)
         self._back = OneWay((world.back, Port(bytes_per_s=kind.bytes_per_s)), half, rng)
-        self._delay_s = half.median
+        self._delay_s = half.mean
         self._frozen_until = 0.0
         self._deaf = False
         self._ended_at: float | None = None
@@ -145,7 +145,7 @@ class SimulatedWorker:
             geometry=world.geometry,
             isa="simulated",
             threads=kind.threads,
-            entry_ns=max(1, round(self._entry_s.median * 1e9)),
+            entry_ns=max(1, round(self._entry_s.mean * 1e9)),
             room=kind.room,
             pages="" if alone else kind.name,
             able=ALL_EXPERTS,
@@ -187,8 +187,8 @@ class SimulatedWorker:
             wait_us=0,
             dropped=0,
             resident_bytes=0,
-            round_trip_us=-1,
             residency=0,
+            round_trip_us=-1,
             working_us=0,
             cpu_us=0,
             source="mapped",

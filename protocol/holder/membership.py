@@ -29,13 +29,13 @@ HELLO_AGAIN_S = 2.0
 """A Hello that was not answered is said again after this long."""
 SILENCE_S = 10.0
 """A coordinator that answered no beat for this long may be another one by now: Hello again."""
-ROUND_TRIPS = 4
-"""How many are remembered, and must have been seen: a coordinator that starts is too busy to answer soon."""
 DRAIN_S = 20.0
 """How long a worker that wants to leave waits for others to hold its experts."""
 DRAIN_SILENCE_S = 1.0
 """A worker that is to leave in order does so at once if the coordinator has said nothing for so long."""
 TOLD_TO = "told to by the coordinator"
+ROUND_TRIPS = 4
+"""How many are remembered, and must have been seen: a coordinator that starts is too busy to answer soon."""
 MAX_PAUSE_S = 1.0
 """Of a longer time between two calls the rest does not count: the process did not run, or did something else."""
 
@@ -200,11 +200,6 @@ class Membership:
             due_at = min(due_at, self._heard_at + DRAIN_SILENCE_S, self._drain_at + self._drain_s)
         return min(due_at, self._heard_at + self._orphan_s) - self._time
 
-    def _beat_answered(self, now: float) -> None:
-        if self._beat_sent_at is not None:
-            self._round_trips.append(now - self._beat_sent_at)
-            self._beat_sent_at = None
-
     def _ask_to_drain(self) -> AskToDrain:
         return AskToDrain(drain=Drain(name=self._hello.name))
 
@@ -215,6 +210,11 @@ class Membership:
         if time - self._heard_at >= DRAIN_SILENCE_S:
             return f"the coordinator says nothing for {DRAIN_SILENCE_S:g} s"
         return ""
+
+    def _beat_answered(self, now: float) -> None:
+        if self._beat_sent_at is not None:
+            self._round_trips.append(now - self._beat_sent_at)
+            self._beat_sent_at = None
 
     def _listened_until(self, now: float) -> float:
         self._time += min(max(0.0, now - self._read_at), MAX_PAUSE_S)

@@ -104,6 +104,28 @@ def test_the_cost_of_a_layer_input_has_every_side() -> None:
     assert [row[0] for row in rows[1:]] == ["no lookahead", "lookahead", "it does nothing"]
 
 
+@pytest.mark.cluster
+@pytest.mark.timeout(110)
+def test_simulated_clusters_have_a_row_for_each_number_of_workers(tiny_model: Path) -> None:
+    short: list[str | Path] = [
+        "--model",
+        tiny_model,
+        "--rounds",
+        "1",
+        "--tokens",
+        "4",
+        "--workers",
+        "1",
+        "2",
+        "--settle-s",
+        "0",
+    ]
+    rows = printed("simulated.py", *short)
+    assert [row[0] for row in rows] == ["workers", "1", "2"]
+    for _, measured, predicted, ratio, _ in rows[1:]:
+        assert all(float(cell.split()[0]) > 0 for cell in (measured, predicted, ratio))
+
+
 def test_a_profile_is_worth_what_its_ranking_finds_of_other_uses(tmp_path: Path) -> None:
     for name, counts in (("one", [[9, 1], [0, 4]]), ("uses", [[1, 2], [3, 4]])):
         made = Profile(fingerprint="0" * 16, rows=1, counts=np.array(counts, np.float64))

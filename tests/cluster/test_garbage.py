@@ -13,12 +13,11 @@ from typing import TypeVar
 import pytest
 import zmq
 from clusters import PATIENT, Then, in_force, live_cluster, worker_of
+from garbage import garbage, misdirected
 from message_examples import LONGEST_TEXT, examples, hello, largest, with_longest_text
 from reference_answer import Reference
 
 from coordinator.main import work_endpoint
-from protocol.codec import decode, encode
-from protocol.errors import ProtocolError
 from protocol.messages import (
     AskStatus,
     Assign,
@@ -36,39 +35,6 @@ from protocol.wire import SMALL_FRAME_BYTES, Dialled
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 WITHIN_S = 20.0
-
-
-def _garbage(chance: random.Random) -> list[bytes]:
-    """Frames of no message: noise, or a message with one thing wrong."""
-    while True:
-        frames = _spoilt([bytes(frame) for frame in encode(chance.choice(examples()))], chance)
-        try:
-            decode(frames)
-        except ProtocolError:
-            return frames
-
-
-def _spoilt(frames: list[bytes], chance: random.Random) -> list[bytes]:
-    header, *arrays = frames
-    match chance.randrange(6):
-        case 0:
-            return [chance.randbytes(chance.randrange(1, 200)) for _ in range(chance.randrange(1, 5))]
-        case 1:
-            return [header[: chance.randrange(len(header))], *arrays]
-        case 2:
-            return [*frames, b""]
-        case 3:
-            return [b""] * chance.randrange(1, 80)
-        case 4:
-            at = chance.randrange(len(header))
-            return [header[:at] + chance.randbytes(1) + header[at + 1 :], *arrays]
-        case _:
-            return [header + chance.randbytes(3), *arrays]
-
-
-def _misdirected() -> list[list[bytes]]:
-    """Sound messages that nobody asked this sender for; it has not said Hello."""
-    return [[bytes(frame) for frame in encode(message)] for message in examples()]
 
 
 M = TypeVar("M", bound=Message)
@@ -105,7 +71,7 @@ def test_garbage_on_both_sockets_is_dropped_and_counted(
     demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
 ) -> None:
     chance = random.Random(7)
-    messages = [_garbage(chance) for _ in range(300)] + _misdirected()
+    messages = [garbage(chance) for _ in range(300)] + misdirected()
     # Patient, so that whatever is computed here is the garbage's doing.
     settings = {"coordinator_options": PATIENT}
     with (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from key_folders import key_folder
 
 from coordinator.cluster_file import read_config
 from coordinator.config import (
@@ -156,6 +157,25 @@ def test_parts_on_other_machines(tmp_path: Path) -> None:
     assert none.host == Host(name="elsewhere")
     assert config.worker_threads == 1
     assert config.launch == LaunchConfig(ssh_config=tmp_path / "settings", logs=tmp_path / "not/there/yet")
+
+
+def test_keys_let_a_cluster_listen_to_other_machines(tmp_path: Path) -> None:
+    keys = key_folder(tmp_path / "keys", "garage")
+    text = """
+        [model]
+        path = "model.gguf"
+        [coordinator]
+        listen = "tcp://0.0.0.0:7600"
+        audit = 0.25
+        [keys]
+        path = "keys"
+        [[workers]]
+        name = "garage"
+        keys_path = "keys/garage.key"
+    """
+    config = read(tmp_path, text)
+    assert (config.keys, config.coordinator.listen, config.coordinator.audit) == (keys, "tcp://0.0.0.0:7600", 0.25)
+    assert config.workers[0].keys_path == keys / "garage.key"
 
 
 def test_all_problems_come_at_once_in_order_of_lines(tmp_path: Path) -> None:

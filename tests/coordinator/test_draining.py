@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from bare_members import beat, hello, join, lost, make_ready, members, pass_time, say, told
 
+from coordinator.draining import MAX_WAITING
 from coordinator.member import Instructions, Member, State
-from coordinator.members import MAX_WAITING, Members
+from coordinator.members import Members
 from coordinator.plan import LOCAL
 from protocol.messages import (
     Assign,
@@ -265,3 +266,48 @@ def make_ready_only(mesh: Members, member: Member) -> None:
     assert mesh.target is not None
     experts = int(mesh.target.held(member.serial).sum())
     assert told(say(mesh, member, AssignReady(placement=mesh.target.version, experts=experts)), Assign)
+
+
+# --- a newcomer that takes its time ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["is lost", "is drained"])
+def test_who_takes_over_waits_for_no_newcomer(how: str) -> None:
+    mesh, first, second, third, _ = grown()
+    done = mesh.unroutable(first.control) if how == "is lost" else mesh.drain(CLIENT, "a")
+    (assign,) = told(done, Assign)
+    assert told(done, Assign, second.control) == [assign]
+    assert assign.held.all()
+    make_ready(mesh)
+    assert (mesh.active.owner == second.serial).all()
+    done = mesh.tick(0.0)
+    assert bool(told(done, Stop, first.control)) == (how == "is drained")
+    (assign,) = told(done, Assign)
+    assert told(done, Assign, third.control) == [assign], "now it is its turn"
+    make_ready(mesh)
+    assert set(mesh.active.members) == {second.serial, third.serial}
+    assert told(mesh.tick(0.0), Assign) == []
+
+
+# --- where the coordinator computes no experts ----------------------------------------------------------------------
+
+
+def test_the_last_holder_of_an_expert_may_not_leave_where_nobody_else_computes() -> None:
+    mesh = members(expected=1, local=False)
+    member, _ = join(mesh, "a")
+    make_ready(mesh)
+    before = mesh.active
+    why = "nobody else can hold 24 experts that it holds, and the coordinator computes none"
+    assert [one.reason for one in told(mesh.drain(CLIENT, "a"), Drained, CLIENT)] == [why]
+    assert say(mesh, member, Drain(name="a")) == []
+    assert mesh.state(member) is State.READY
+    assert mesh.active is before
+    other, _ = join(mesh, "b")
+    done = mesh.drain(CLIENT, "a")
+    assert told(done, Drained) == []
+    assert told(done, Assign, other.control)[0].held.all()
+    assert not mesh.switch(), "not before the other one is ready"
+    assert mesh.active is before
+    make_ready(mesh)
+    assert (mesh.active.owner == other.serial).all()
+    assert released(mesh, member)

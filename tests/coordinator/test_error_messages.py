@@ -66,6 +66,11 @@ COMMAND_LINES: Rows = {
     "no such option": ("generate --worker 2 x", "No such option '--worker'. Did you mean '--workers'?"),
     "two prompts by accident": ("generate x y", "Got unexpected extra argument (y)"),
     "up without a file": ("up", "Missing argument 'CONFIG'."),
+    "up with more than all audited": (
+        "up --audit 1.5 {folder}/good.toml",
+        "--audit is 1.5, expected a number from 0 to 1",
+    ),
+    "up with no number audited": ("up --audit nan {folder}/good.toml", "--audit is nan, expected a number from 0 to 1"),
     "status of a name": ("status box-0", f"endpoint 'box-0': {ENDPOINTS}"),
     "status of another machine": ("status tcp://10.0.0.1:7600", f"endpoint 'tcp://10.0.0.1:7600': {ENDPOINTS}"),
     "status of any port": ("status tcp://127.0.0.1:*", "endpoint 'tcp://127.0.0.1:*': a port from 1 to 65535 expected"),
@@ -571,7 +576,7 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     "unknown key": (
         f"{MODEL}[coordinator]\nspeed = 1\n",
         "line 4: coordinator.speed: unknown; known are "
-        "listen, threads, kv, chunk, drafts, halves, device, vram_gib, local_experts, profile",
+        "listen, threads, kv, chunk, drafts, halves, device, vram_gib, local_experts, audit, profile",
     ),
     "unknown key of a group": (
         f"{MODEL}{GROUP}speed = 1\n",
@@ -639,6 +644,10 @@ CLUSTERS: dict[str, tuple[str, str]] = {
         "line 4: coordinator.listen: tcp://0.0.0.0:7600 can be reached from elsewhere, and nothing on the wire is "
         "encrypted without keys: make some by `expertmesh keys new keys`, and add a section [keys] with "
         'path = "keys"',
+    ),
+    "more than all audited": (
+        f"{MODEL}[coordinator]\naudit = 2\n",
+        "line 4: coordinator.audit: a number from 0 to 1 is expected, found 2",
     ),
     "keys that are not there": (
         f'{MODEL}[keys]\npath = "none"\n',

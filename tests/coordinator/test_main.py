@@ -43,7 +43,7 @@ def test_inputs_are_published_beside_that(control: str, inputs: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "control", ["tcp://127.0.0.1:65535", "tcp://127.0.0.1:65534", "tcp://10.0.0.1:7600", "ipc:///tmp/file", "nonsense"]
+    "control", ["tcp://127.0.0.1:65535", "tcp://127.0.0.1:65534", "tcp://box:7600", "ipc:///tmp/file", "nonsense"]
 )
 def test_an_endpoint_that_cannot_be_is_refused(control: str) -> None:
     with pytest.raises(ConfigError, match="endpoint"):

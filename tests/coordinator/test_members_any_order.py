@@ -20,6 +20,7 @@ from protocol.messages import (
     AssignReady,
     Hello,
     OpenWork,
+    Stop,
     Stopped,
     Welcome,
 )
@@ -56,6 +57,8 @@ class Mesh(RuleBasedStateMachine):
                     self.tokens[one.peer] = token
                 case Assign() as assign:
                     self.assigned[one.peer] = assign
+                case Stop():
+                    self.follow(self.mesh.from_worker(one.peer, Stopped(), self.now))
 
     @rule(name=st.sampled_from(NAMES), able=st.sampled_from(SHARES))
     def start(self, name: str, able: U8) -> None:
@@ -105,6 +108,28 @@ class Mesh(RuleBasedStateMachine):
             ready = AssignReady(placement=assign.placement, experts=int(assign.held.sum()))
             self.follow(self.mesh.from_worker(peer, ready, self.now))
 
+    @rule(name=st.sampled_from(NAMES))
+    def drain(self, name: str) -> None:
+        self.follow(self.mesh.drain(b"a client that is gone", name))
+
+    @rule()
+    def nothing_happens_for_a_while(self) -> None:
+        """All that is prepared is put in force, and nobody is left out."""
+        for _ in range(4):
+            self.everybody_gets_ready()
+            self.everybody_gets_ready()
+            self.switch()
+            self.follow(self.mesh.tick(self.now))
+        assert self.mesh.target is None
+        assert not any(member.draining for member in self.mesh)
+        if self.mesh._started:
+            assert set(self.mesh.active.members) == self.able()
+
+    def able(self) -> set[int]:
+        """Those who can hold something, and stay."""
+        there = [one for one in self.mesh if one.work is not None and not one.failed and not one.draining]
+        return {member.serial for member in there}
+
     @rule(passed=st.sampled_from([0.1, 0.5, 5.0]), often=st.integers(1, 8))
     def pass_time(self, passed: float, often: int) -> None:
         for _ in range(often):
@@ -135,11 +160,12 @@ class Mesh(RuleBasedStateMachine):
 
     @invariant()
     def whoever_is_able_is_in_the_latest_placement(self) -> None:
-        able = {member.serial for member in self.mesh if member.work is not None and not member.failed}
+        able = self.able()
         latest = self.mesh.active if self.mesh.target is None else self.mesh.target
         if self.mesh._started:
-            assert set(latest.members) == able
-            hellos = [self.mesh.get(serial).hello for serial in able]
+            assert set(latest.members) <= able | {one.serial for one in self.mesh if one.draining}
+            assert self.mesh._deferred or set(latest.members) >= able
+            hellos = [self.mesh.get(serial).hello for serial in latest.members]
             somebodys = np.zeros((3, 8), np.bool_)
             for one in hellos:
                 somebodys |= one.able.astype(np.bool_) if one.able.size else True

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.plan import LOCAL, NOBODY_ELSE, Coverage, Part, plan_layer
+from coordinator.plan import LOCAL, NOBODY_ELSE, Coverage, Part, plan_again, plan_layer
 from protocol.errors import RequestError
 from protocol.messages import F32, I32, I64, MAX_ENTRIES_PER_ROW, MAX_ROWS
 
@@ -165,6 +165,39 @@ def test_runners_that_cannot_be_are_refused(bad: list[list[int]]) -> None:
 
 def lengths(parts: list[Part]) -> list[tuple[int, int]]:
     return [(part.holder, len(part)) for part in parts]
+
+
+@given(routings(), some_runners(), st.data())
+def test_a_part_planned_again_has_the_same_entries_and_places_by_who_has_them_now(
+    routing: tuple[I32, F32, I64], runners: I64, data: st.DataObject
+) -> None:
+    ids, weights, owner = routing
+    now, also = np.roll(owner, 1), data.draw(some_also(len(owner)))
+    for part in plan_layer(0, ids, weights, owner):
+        anew = plan_again(part, now, also, runners)
+        coverage = Coverage(ids.size)
+        assert coverage.accept(part)
+        assert all(not coverage.accept(one) for one in anew)
+        assert sum(one.bits for one in anew) == part.bits
+        assert {one.attempt for one in anew} == {1}
+        assert len({one.holder for one in anew}) == len(anew)
+        assert sorted(entry for one in anew for entry in entries(one)) == entries(part)
+        for one in anew:
+            assert [place for place in range(ids.size) if one.bits >> place & 1] == sorted(
+                places(part)[entry] for entry in entries(one)
+            )
+            if not len(runners):
+                assert (now[one.expert] == one.holder).all()
+
+
+def entries(part: Part) -> list[tuple[int, int, float]]:
+    return list(zip(part.expert.tolist(), part.row.tolist(), part.weight.tolist(), strict=True))
+
+
+def places(part: Part) -> dict[tuple[int, int, float], int]:
+    """Of a part of the first plan, whose places follow each other."""
+    first = (part.bits & -part.bits).bit_length() - 1
+    return {entry: first + at for at, entry in enumerate(entries(part))}
 
 
 @given(routings())

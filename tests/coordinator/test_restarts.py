@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from coordinator.hosts import NOT_REACHED
 from coordinator.restarts import BAD_SETTING, Again, GiveUp, RestartHistory, RestartPolicy, after_exit
 
 POLICY = RestartPolicy(first_delay_s=1.0, longest_delay_s=5.0, sound_s=10.0, limit=4)
@@ -32,3 +33,13 @@ def test_a_sound_life_makes_the_short_ones_forgotten() -> None:
 
 def test_a_bad_setting_is_not_tried_again() -> None:
     assert isinstance(after_exit(BAD_SETTING, 100.0, RestartHistory(), POLICY), GiveUp)
+
+
+def test_a_machine_that_cannot_be_reached_is_tried_without_a_limit() -> None:
+    history, found = RestartHistory(), []
+    for _ in range(1000):
+        match after_exit(NOT_REACHED, 0.1, history, POLICY):
+            case Again(delay_s=delay_s, history=history):
+                found.append(delay_s)
+    assert found == [1.0, 2.0, 4.0, *[5.0] * 997]
+    assert isinstance(after_exit(1, 0.1, history, POLICY), GiveUp)

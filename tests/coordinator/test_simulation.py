@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from simulated import COSTS, SHAPE, scenario, workers
+from scenarios import COSTS, SHAPE, scenario, workers
 
 from coordinator.cost import expected
 from coordinator.pace import Pace, Paces
 from coordinator.sampled_rows import sampled_rows
-from coordinator.simulation.decoding import decode, pauses
+from coordinator.simulation.decoding import decode, pauses, routing
 from coordinator.simulation.mesh import SimulatedMesh
+from coordinator.simulation.observed import Observed
 from coordinator.simulation.scenario import Varied
 
 
@@ -71,7 +74,7 @@ def test_it_agrees_with_the_expected_cost_of_a_placement() -> None:
 
 
 def test_the_same_seed_gives_the_same_and_another_something_else() -> None:
-    chance = workers(3, entry_s=Varied(median=1e-3, between=0.3, within=0.3))
+    chance = workers(3, entry_s=Varied(mean=1e-3, between=0.3, within=0.3))
     one, again, other = (decode(scenario(chance, seed=seed), 20).step_s for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, again)
     assert abs(one - other).max() > 0
@@ -87,7 +90,7 @@ def test_a_narrow_line_of_the_coordinator_is_shared_by_all_answers() -> None:
 
 
 def test_a_large_window_goes_in_halves_that_overlap() -> None:
-    far = workers(2, round_trip_s=Varied(median=0.05))
+    far = workers(2, round_trip_s=Varied(mean=0.05))
     whole, halves = decode(scenario(far, rows=7), 4), decode(scenario(far, rows=8), 4)
     assert halves.step_s.mean() == pytest.approx(whole.step_s.mean(), rel=0.15)
     assert sum(halves.parts_s.values()) == pytest.approx(halves.step_s.mean(), rel=0.2)
@@ -97,6 +100,25 @@ def test_hundreds_of_workers_can_be_simulated_and_those_without_experts_are_told
     found = decode(scenario(workers(256)), 2)
     assert found.workers == 256
     assert 256 - 2 * 8 <= found.idle <= 256 - 8
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_what_is_observed_of_one_worker_predicts_more_of_them(count: int) -> None:
+    mesh = SimulatedMesh(scenario(workers(1, cores=math.inf)))
+    mesh.gather()
+    token_s = [mesh.step(ids) for ids in itertools.islice(routing(mesh.scenario), 20)]
+    tally = mesh.cluster.counters.workers["w-0"]
+    seen = Observed(
+        layers=mesh.experts.times.summary(),
+        expert_layers=2,
+        all_layers=3,
+        token_s=float(np.median(token_s)),
+        calls=1.0,
+        entry_s=tally.busy_us * 1e-6 / tally.entries,
+    )
+    guessed = decode(scenario(seen.kind(count, cores=math.inf), costs=seen.costs()), 20)
+    real = decode(scenario(workers(count, cores=math.inf)), 20)
+    assert guessed.tokens_per_s == pytest.approx(real.tokens_per_s, rel=0.02)
 
 
 def test_a_killed_worker_costs_less_than_one_that_says_nothing() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 
 import pytest
 
 from coordinator.restarts import RestartPolicy
-from coordinator.supervisor import Supervisor
+from coordinator.supervisor import LEAVE_S, Supervisor
 from protocol.errors import ExpertmeshError
 
 
@@ -17,6 +18,10 @@ class FakeProcess:
     pid: int
     started_at: float
     code: int | None = None
+    signals: list[int] = field(default_factory=list)
+
+    def send(self, number: signal.Signals) -> None:
+        self.signals.append(number)
 
     def exit_code(self) -> int | None:
         return self.code
@@ -38,6 +43,9 @@ class FakeLauncher:
         self.started += 1
         self.children[name] = FakeProcess(name, 100 + self.started, self.clock[0])
         return self.children[name]
+
+    def forget(self, name: str) -> None:
+        del self.children[name]
 
 
 @pytest.fixture
@@ -145,3 +153,38 @@ def test_a_coordinator_that_ended_in_order_is_nothing_to_look_after(
 ) -> None:
     launcher.children["coordinator"].code = 0
     assert supervisor.tick() == []
+
+
+def test_one_more_is_started_and_looked_after(supervisor: Supervisor, launcher: FakeLauncher) -> None:
+    supervisor.add("box-1")
+    assert supervisor.roles["box-1"].state == "running"
+    launcher.children["box-1"].code = 1
+    assert supervisor.tick() == ["box-1 (process 103) ended with 1"]
+    assert supervisor.roles["box-1"].state == "restarting"
+
+
+def test_who_is_let_go_leaves_and_is_not_started_again(
+    supervisor: Supervisor, launcher: FakeLauncher, clock: list[float]
+) -> None:
+    child = launcher.children["box-0"]
+    supervisor.let_go("box-0")
+    assert child.signals == [signal.SIGTERM, signal.SIGCONT]
+    assert supervisor.tick() == []
+    assert supervisor.roles["box-0"].state == "leaving"
+    clock[0] = LEAVE_S
+    assert supervisor.tick() == []
+    assert child.signals[-1] == signal.SIGKILL
+    child.code = -9
+    assert supervisor.tick() == ["box-0 (process 102) has left"]
+    assert not supervisor.is_there("box-0")
+    assert set(launcher.children) == {"coordinator"}
+    assert launcher.started == 2
+
+
+def test_who_was_given_up_or_is_about_to_be_started_again_leaves_at_once(
+    supervisor: Supervisor, launcher: FakeLauncher
+) -> None:
+    launcher.children["box-0"].code = -9
+    supervisor.tick()
+    supervisor.let_go("box-0")
+    assert supervisor.tick() == ["box-0 (process 102) has left"]

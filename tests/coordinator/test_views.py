@@ -77,6 +77,15 @@ def test_drafts_are_spoken_of_where_there_were_some(capfd: pytest.CaptureFixture
         assert ("drafts" in output + errors) == drafted
 
 
+def test_audits_are_spoken_of_where_there_were_some(capfd: pytest.CaptureFixture[str]) -> None:
+    for audits, said in ((0, ""), (1, "late replies 0, 1 answer audited"), (20, "late replies 0, 20 answers audited")):
+        with LiveView(ClusterConfig(model=Path("/m.gguf"))) as live:
+            live.show([], {**cluster_report(), "audits": audits})
+        output = capfd.readouterr().out
+        assert said in output
+        assert ("audited" in output) == bool(said)
+
+
 def test_a_profile_is_spoken_of_where_there_is_one(capfd: pytest.CaptureFixture[str]) -> None:
     for profile in (None, {"rows": 1, "experts_90": 17}):
         with LiveView(ClusterConfig(model=Path("/m.gguf"))) as live:

@@ -89,11 +89,15 @@ def lost(instructions: Instructions) -> list[tuple[str, str]]:
     return [(one.member.name, one.reason) for one in instructions if isinstance(one, Lost)]
 
 
-def members(expected: int = 0, beat_s: float = TERMS.beat_s) -> Members:
+def members(expected: int = 0, beat_s: float = TERMS.beat_s, *, local: bool = True) -> Members:
     """A machine without members, whose tokens are numbered."""
     numbers = itertools.count()
     return Members(
-        replace(TERMS, beat_s=beat_s), STOCK, expected=expected, fresh_token=lambda: f"token-{next(numbers)}"
+        replace(TERMS, beat_s=beat_s),
+        STOCK,
+        expected=expected,
+        fresh_token=lambda: f"token-{next(numbers)}",
+        local=local,
     )
 
 

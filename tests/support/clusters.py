@@ -56,6 +56,16 @@ def worker_of(report: Status, name: str) -> Status:
     return dict(row)
 
 
+def is_away(report: Status, name: str) -> bool:
+    """Whether a worker's membership is over."""
+    return worker_of(report, name)["state"] in ("gone", "lost")
+
+
+def is_out(report: Status, name: str) -> bool:
+    """Whether it is late, or its membership is over."""
+    return is_away(report, name) or worker_of(report, name)["state"] == "suspect"
+
+
 @dataclass(frozen=True, slots=True)
 class Then:
     """One step of what happens during an answer."""
@@ -132,6 +142,8 @@ class Answer:
     sha256_logits: str
     reason: str
     report: Status
+    elapsed_s: list[float]
+    """From the end of the prompt to the first token, and from each to the next."""
 
 
 class LiveCluster:
@@ -151,6 +163,7 @@ class LiveCluster:
         coordinator_module: str = "coordinator.main",
         models: Mapping[int, Path] | None = None,
         worker_module: str = "expert_worker.main",
+        worker_env: Mapping[str, str] | None = None,
         peers: Collection[int] = (),
         peer_options: Sequence[str] = (),
         own_options: Mapping[int, Sequence[str]] | None = None,
@@ -161,10 +174,11 @@ class LiveCluster:
     ) -> None:
         """`problems` names, by number, workers that misbehave, and how (problem_worker); `isas` is for the workers.
 
-        `models` names workers with a copy of the model of their own; `worker_module` is run as the workers that have no
-        problem. The workers numbered in `peers` are peers on an emulated device, called peer-N. `own_options` are a
-        worker's own, after the `worker_options` of all. All processes run in the `group`. The coordinator
-        listens at a fresh name unless told where to `listen`; all have the `keys` of that folder, or none.
+        `models` names workers with a copy of the model of their own; `worker_module` is run, with `worker_env`, as the
+        workers that have no problem. The workers numbered in `peers` are peers on an emulated device, called peer-N.
+        `own_options` are a worker's own, after the `worker_options` of all. All processes run in the `group`. The
+        coordinator listens at a fresh name unless told where to `listen`; all have the `keys` of that folder, or none.
+        Workers in `links` are behind these, which lead to a port.
         """
         listen = listen or f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
         self.endpoint = check_endpoint(listen, dial=True, keyed=keys is not None)
@@ -175,6 +189,7 @@ class LiveCluster:
         self._log_dir = log_dir
         self._problems = dict(problems or {})
         self._worker_module = worker_module
+        self._worker_env = dict(worker_env or {})
         self._worker_options = list(worker_options)
         self._own_options = dict(own_options or {})
         self._group = group
@@ -204,7 +219,7 @@ class LiveCluster:
         if is_peer:
             return self.start(name, "emulated_peer", [*options, *self._peer_options])
         options += [*self._worker_options, *self._own_options.get(number, ())]
-        env = {"EXPERTMESH_ISA": self._isas[number]} if self._isas else {}
+        env = self._worker_env | ({"EXPERTMESH_ISA": self._isas[number]} if self._isas else {})
         if (link := self._links.get(number)) is not None:
             options[1] = link.endpoint
             return self.start(name, "far_worker", options, env | link.routes)
@@ -340,6 +355,7 @@ class LiveCluster:
                     sha256_logits=tokens[-1].sha256_logits,
                     reason=event.reason,
                     report=event.report,
+                    elapsed_s=[token.elapsed_us * 1e-6 for token in tokens],
                 )
         raise AssertionError("the last event is Finished")
 

@@ -1,45 +1,70 @@
 """A real expert worker that computes each size of call once, and sleeps that long for others of the size.
 
-So its processor is its own, as on another machine. What it then answers is zeros: this is for timings only.
+So its processor is its own, as on another machine. With EXPERTMESH_TEST_ENTRY_US it computes nothing, and takes so
+many microseconds for each entry. What it then answers is zeros: this is for timings only.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import expert_worker.main
+import native
 from expert_worker.bank import ExpertBank
-from protocol.messages import F32, I32
+from protocol.messages import RunExperts, Sums
 
 STEPS = 3
 """Sizes of calls that are told apart, between one and its double."""
+ENTRY_S = float(os.environ.get("EXPERTMESH_TEST_ENTRY_US", 0)) * 1e-6
 
-_really_run: Any = ExpertBank.run
+_really_answer: Any = ExpertBank.answer
 _took_s: dict[tuple[int, int], float] = {}
 
 
-def _run(self: ExpertBank, layer: int, rows: Any, entry_expert: I32, *others: Any) -> None:
+def _answer(self: ExpertBank, work: RunExperts, wait_us: int) -> Sums:
     began = time.perf_counter()
-    size = _rounded(len(np.unique(entry_expert))), _rounded(len(entry_expert))
-    if size not in _took_s:
-        used = time.process_time()  # which a loaded machine does not make longer
-        _really_run(self, layer, rows, entry_expert, *others)
-        _took_s[size] = time.process_time() - used
-        return
-    singles: F32 = others[-2]
-    singles.fill(0)
-    time.sleep(max(0.0, _took_s[size] - (time.perf_counter() - began)))
+    seconds = ENTRY_S * len(work.entry_expert)
+    if not ENTRY_S:
+        size = _rounded(len(np.unique(work.entry_expert))), _rounded(len(work.entry_expert))
+        if size not in _took_s:
+            used = time.process_time()  # which a loaded machine does not make longer
+            answer: Sums = _really_answer(self, work, wait_us)
+            _took_s[size] = time.process_time() - used
+            return answer
+        seconds = _took_s[size]
+    answer = _zeros(work, self.layout.width, wait_us)
+    time.sleep(max(0.0, seconds - (time.perf_counter() - began)))
+    return replace(answer, busy_us=int((time.perf_counter() - began) * 1e6))
 
 
 def _rounded(number: int) -> int:
     return round(STEPS * math.log2(number))
 
 
+def _zeros(work: RunExperts, width: int, wait_us: int) -> Sums:
+    _, single_row, sum_row = native.assign_slots(work.entry_row, work.row)
+    return Sums(
+        session=work.session,
+        step=work.step,
+        layer=work.layer,
+        attempt=work.attempt,
+        single_row=single_row,
+        single=np.zeros((len(single_row), width), np.float32),
+        sum_row=sum_row,
+        sum48=np.zeros((len(sum_row), width, 6), np.uint8),
+        sum64=np.empty((0, width), np.int64),
+        busy_us=0,
+        wait_us=wait_us,
+    )
+
+
 if __name__ == "__main__":
-    setattr(ExpertBank, "run", _run)  # noqa: B010 # which the type checker takes for a mistake
+    setattr(ExpertBank, "answer", _answer)  # noqa: B010 # which the type checker takes for a mistake
     sys.exit(expert_worker.main.main())

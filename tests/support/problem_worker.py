@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -68,6 +69,11 @@ def _twice(line: ProblemLine, reply: Sums) -> None:
 
 def _lost(line: ProblemLine, reply: Sums) -> None:
     pass
+
+
+def _dies(line: ProblemLine, reply: Sums) -> None:
+    """Between the call and its answer."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _truncated(line: ProblemLine, reply: Sums) -> None:
@@ -137,10 +143,21 @@ def _not_finite(reply: Sums) -> Sums:
     return replace(reply, single=np.full_like(reply.single, np.nan))
 
 
+def _flipped(reply: Sums) -> Sums:
+    """One bit of the first row that is otherwise right."""
+    single, sum48, sum64 = reply.single.copy(), reply.sum48.copy(), reply.sum64.copy()
+    for lowest in (single.view(np.int32), sum48, sum64):
+        if lowest.size:
+            lowest.flat[0] ^= 1
+            break
+    return replace(reply, single=single, sum48=sum48, sum64=sum64)
+
+
 PROBLEMS: dict[str, Problem] = {
     "late": _late,
     "twice": _twice,
     "lost": _lost,
+    "dies": _dies,
     "truncated": _truncated,
     "stale-session": _first_changed(session="0123456789abcdef"),
     "future-step": _first_changed(step=10**9),
@@ -151,6 +168,7 @@ PROBLEMS: dict[str, Problem] = {
     "narrow": _instead(_narrow),
     "too-large": _instead(_too_large),
     "not-finite": _instead(_not_finite),
+    "flipped": _instead(_flipped),
 }
 
 

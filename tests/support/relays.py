@@ -52,19 +52,17 @@ class BadLink:
 
     def __init__(self, near: int, target: int) -> None:
         """From the ports `near` and the next one to `target` and the next one, all of 127.0.0.1."""
-        self.near = near
-        self._target = target
-        self._relays = [RelayProcess(near + number, target + number) for number in (0, 1)]
-
-    @property
-    def endpoint(self) -> str:
+        self.target = f"tcp://127.0.0.1:{target}"
+        """Where the coordinator listens."""
+        self.endpoint = f"tcp://127.0.0.1:{near}"
         """Where a worker behind it dials."""
-        return f"tcp://127.0.0.1:{self.near}"
+        self._near, self._target = near, target
+        self._relays = [RelayProcess(near + number, target + number) for number in (0, 1)]
 
     @property
     def routes(self) -> dict[str, str]:
         """What `far_worker` needs to know, as its environment: the coordinator tells everybody its own ports."""
-        pairs = (f"127.0.0.1:{self._target + number}=127.0.0.1:{self.near + number}" for number in (0, 1))
+        pairs = (f"127.0.0.1:{self._target + number}=127.0.0.1:{self._near + number}" for number in (0, 1))
         return {"EXPERTMESH_TEST_ROUTES": " ".join(pairs)}
 
     def say(self, command: str) -> None:

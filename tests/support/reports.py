@@ -68,6 +68,8 @@ def cluster_report(*workers: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "hedges": 0,
         "late_replies": 0,
         "dropped": 0,
+        "canaries": 0,
+        "audits": 0,
         "workers": list(workers),
         "lookahead": [],
         **changes,

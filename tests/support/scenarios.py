@@ -30,9 +30,9 @@ def workers(count: int, **change: Any) -> Kind:
     kind = Kind(
         name="w",
         count=count,
-        entry_s=Varied(median=0.6e-3),
-        answer_s=Varied(median=0.5e-3),
-        round_trip_s=Varied(median=2e-3),
+        entry_s=Varied(mean=0.6e-3),
+        answer_s=Varied(mean=0.5e-3),
+        round_trip_s=Varied(mean=2e-3),
     )
     return replace(kind, **change)
 

@@ -1,0 +1,63 @@
+"""`expertmesh render`: a cluster file in the forms of supervisors that people already run."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from pathlib import Path
+
+import click
+
+from coordinator.cli.paths import CONFIG
+from coordinator.interrupts import Interrupts
+
+OUT = click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Write files there.")
+THEIR_PYTHON = click.option(
+    "--python", default=sys.executable, metavar="FILE", help="The interpreter there.  [default: this one]"
+)
+
+
+@click.group("render")
+def command() -> None:
+    """Render a cluster file for systemd, Slurm or Kubernetes: docs/supervisors.md."""
+
+
+@command.command("systemd", short_help="Services, and a target for all of them.")
+@click.argument("config", type=CONFIG)
+@OUT
+@THEIR_PYTHON
+@click.option("--user", default=None, metavar="NAME", help="Whom they run as.  [default: whoever renders]")
+@click.pass_obj
+def systemd_command(interrupts: Interrupts, /, config: Path, out: Path | None, python: str, user: str | None) -> None:
+    """A service for each process of this machine, with what the launcher would start, and a target."""
+    with interrupts.held():
+        from coordinator.cli.rendering import render_systemd
+
+    render_systemd(config, out, python=python, user=user or getpass.getuser())
+
+
+@command.command("slurm", short_help="A batch script.")
+@click.argument("config", type=CONFIG)
+@OUT
+@THEIR_PYTHON
+@click.pass_obj
+def slurm_command(interrupts: Interrupts, /, config: Path, out: Path | None, python: str) -> None:
+    """A script for `sbatch`: one node without keys, and as many as Slurm gives with them."""
+    with interrupts.held():
+        from coordinator.cli.rendering import render_slurm
+
+    render_slurm(config, out, python=python)
+
+
+@command.command("kubernetes", short_help="Manifests.")
+@click.argument("config", type=CONFIG)
+@OUT
+@click.option("--image", required=True, metavar="NAME", help="Of containers in which python3 has this program.")
+@click.option("--claim", required=True, metavar="NAME", help="Of the PersistentVolumeClaim with the models.")
+@click.pass_obj
+def kubernetes_command(interrupts: Interrupts, /, config: Path, out: Path | None, image: str, claim: str) -> None:
+    """Manifests for `kubectl apply`: one pod without keys, and a pod for each process with them."""
+    with interrupts.held():
+        from coordinator.cli.rendering import render_kubernetes
+
+    render_kubernetes(config, out, image=image, claim=claim)

@@ -1,0 +1,54 @@
+"""The work of `expertmesh render`: read the cluster file, and write or print what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from coordinator.cli.output import put
+from coordinator.cluster_file import read_config
+from coordinator.launch_plan import resolve
+from coordinator.lookahead_choice import lookahead_here
+from coordinator.new_file import new_file
+from coordinator.rendering.kubernetes import Around, manifests
+from coordinator.rendering.parts import cluster_name
+from coordinator.rendering.slurm import script
+from coordinator.rendering.systemd import units
+from coordinator.rendering.yaml import documents
+
+
+def render_systemd(path: Path, out: Path | None, *, python: str, user: str) -> None:
+    """Units of what runs on this machine."""
+    config = read_config(path)
+    plans = resolve(config, python=python, cores=(), lookahead=lookahead_here(config)).processes
+    here = [replace(plan, cores=()) for plan in plans if getattr(plan, "host", None) is None]
+    files = units(cluster_name(path), here, user=user)
+    if out is None:
+        put("\n".join(f"# {name}\n{text}" for name, text in files.items()))
+    _write(files, out)
+
+
+def render_slurm(path: Path, out: Path | None, *, python: str) -> None:
+    """A batch script."""
+    name = cluster_name(path)
+    text = script(name, read_config(path), path.absolute(), python=python)
+    _write({f"expertmesh-{name}.sbatch": text}, out, text)
+
+
+def render_kubernetes(path: Path, out: Path | None, *, image: str, claim: str) -> None:
+    """A file of manifests."""
+    name = cluster_name(path)
+    text = documents(manifests(name, read_config(path), Around(image=image, claim=claim)))
+    _write({f"expertmesh-{name}.yaml": text}, out, text)
+
+
+def _write(files: dict[str, str], out: Path | None, text: str = "") -> None:
+    """Each into the folder `out`, which is made if need be; or print `text`."""
+    if out is None:
+        put(text)
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        with new_file(str(out / name), keep=(), option="--out") as file:
+            file.write(content.encode())
+        put(f"{out / name}\n")

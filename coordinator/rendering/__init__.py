@@ -1,0 +1,1 @@
+"""One cluster file in the forms of supervisors that people already run."""

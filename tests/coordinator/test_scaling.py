@@ -1,0 +1,139 @@
+"""A change of the number of workers, with a launcher and a clock that are told what to say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_supervisor import FakeLauncher
+
+from coordinator.config import ClusterConfig, PeerConfig, WorkerGroup
+from coordinator.launch_plan import ProcessPlan, resolve
+from coordinator.restarts import RestartPolicy
+from coordinator.scaling import READY_S, Scaling, scaled
+from coordinator.supervisor import Supervisor
+from protocol.errors import ConfigError
+
+BEFORE = ClusterConfig(model=Path("/m.gguf"), workers=(WorkerGroup(name="a", count=2), WorkerGroup(name="b", count=0)))
+
+
+class Changing(FakeLauncher):
+    """It also remembers what it has been told to start from now on."""
+
+    def planned(self, config: ClusterConfig) -> dict[str, ProcessPlan]:
+        return {plan.name: plan for plan in resolve(config, python="py", cores=()).processes}
+
+    def adopt(self, plan: ProcessPlan) -> None:
+        self.adopted = {**getattr(self, "adopted", {}), plan.name: plan}
+
+    @property
+    def workers_waited_for(self) -> str:
+        command = self.adopted["coordinator"].command
+        return str(command[command.index("--workers") + 1])
+
+
+class Case:
+    """A cluster of two workers that is up, and a change of it."""
+
+    def __init__(self, **counts: int) -> None:
+        self.clock = [0.0]
+        self.launcher = Changing(self.clock)
+        for name in ("coordinator", "a-0", "a-1"):
+            self.launcher.start(name)
+        self.supervisor = Supervisor(self.launcher, RestartPolicy(), clock=lambda: self.clock[0])
+        self.supervisor.begun = True
+        after = scaled(BEFORE, counts)
+        self.scaling = Scaling(BEFORE, after, self.launcher, self.supervisor, clock=lambda: self.clock[0])
+
+    def tick(self, **states: str) -> bool:
+        report: dict[str, Any] = {"workers": [{"name": n.replace("_", "-"), "state": s} for n, s in states.items()]}
+        self.supervisor.tick()
+        return self.scaling.tick(report)
+
+    def leaves(self, name: str) -> None:
+        """If it is still there."""
+        if name in self.launcher.children:
+            self.launcher.children[name].code = 0
+        self.supervisor.tick()
+
+    @property
+    def there(self) -> set[str]:
+        return set(self.supervisor.roles)
+
+
+def test_growing_ends_when_all_newcomers_are_ready() -> None:
+    case = Case(a=3, b=1)
+    assert case.there == {"coordinator", "a-0", "a-1", "a-2", "b-0"}
+    assert case.launcher.workers_waited_for == "4"
+    assert not case.scaling.tick(None)
+    assert not case.tick(a_2="assigning", b_0="ready")
+    assert case.tick(a_2="ready", b_0="ready")
+    assert case.scaling.failed == ""
+    assert [group.count for group in case.scaling.config.workers] == [3, 1]
+
+
+def test_shrinking_lets_the_last_ones_go_and_waits_for_them() -> None:
+    case = Case(a=0)
+    assert not case.tick()
+    assert {name for name, role in case.supervisor.roles.items() if role.state == "leaving"} == {"a-0", "a-1"}
+    case.leaves("a-1")
+    assert not case.tick()
+    case.leaves("a-0")
+    assert case.tick()
+    assert case.there == {"coordinator"}
+    assert case.launcher.workers_waited_for == "0"
+
+
+def test_nobody_is_let_go_before_newcomers_are_ready() -> None:
+    case = Case(a=1, b=1)
+    assert not case.tick()
+    assert case.supervisor.roles["a-1"].state == "running"
+    assert not case.tick(b_0="ready")
+    assert case.supervisor.roles["a-1"].state == "leaving"
+    case.leaves("a-1")
+    assert case.tick()
+
+
+@pytest.mark.parametrize("how", ["given up", "failed", "late"])
+def test_newcomers_all_go_again_if_one_is_of_no_use(how: str) -> None:
+    case = Case(a=1, b=2)
+    if how == "given up":
+        case.launcher.children["b-1"].code = 2
+        case.tick(b_0="ready")
+    elif how == "failed":
+        case.tick(b_0="ready", b_1="failed")
+    else:
+        case.clock[0] = READY_S + 1
+        case.tick(b_0="ready")
+    assert case.scaling.failed.startswith({"late": "b-0, b-1 not ready within 600 s"}.get(how, "b-1 is of no use: it "))
+    assert case.supervisor.roles["a-1"].state == "running"
+    assert case.launcher.workers_waited_for == "2"
+    for name in ("b-0", "b-1"):
+        case.leaves(name)
+    assert case.tick()
+    assert case.there == {"coordinator", "a-0", "a-1"}
+    assert case.scaling.config is BEFORE
+
+
+def test_a_newcomer_that_ends_is_given_another_chance() -> None:
+    case = Case(a=3)
+    case.launcher.children["a-2"].code = -9
+    assert not case.tick(a_2="ready")  # which is news of the one that has ended
+    case.clock[0] = 1.0
+    case.supervisor.tick()
+    assert case.tick(a_2="ready")
+
+
+def test_a_change_that_cannot_be_is_told_whole() -> None:
+    config = ClusterConfig(model=Path("/m"), workers=(WorkerGroup(name="a", count=64),), peers=(PeerConfig(name="p"),))
+    with pytest.raises(ConfigError) as caught:
+        scaled(config, {"x": 1, "a": 65})
+    assert str(caught.value).splitlines() == [
+        "no group of workers is called x; there are a",
+        "65 workers called a are wanted, 0 to 64 are expected",
+    ]
+    many = ClusterConfig(model=Path("/m"), workers=tuple(WorkerGroup(name=f"g{n}", count=64) for n in range(5)))
+    with pytest.raises(ConfigError, match="257 workers and peers in all are wanted, 256 at most are expected"):
+        scaled(many, {"g0": 1})
+    assert scaled(BEFORE, {}) == BEFORE
