@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from coordinator.config import (
     inputs_endpoint,
     work_endpoint,
 )
+from coordinator.dialling import seen_from_elsewhere, with_endpoint
 from coordinator.hosts import MODULES, Host
 from coordinator.lookahead_choice import LookaheadChoice, lookahead_here
 from protocol.endpoints import check_endpoint
@@ -60,6 +61,15 @@ class LaunchPlan:
     """Whether a lookahead process is among them, and why."""
     keys: Path | None = None
     """The folder of keys, if there is one."""
+
+
+Placed = Callable[[LaunchPlan], LaunchPlan]
+"""May have some of a plan's processes run elsewhere."""
+
+
+def placed_here(plan: LaunchPlan) -> LaunchPlan:
+    """The plan as it is."""
+    return plan
 
 
 def private_endpoint() -> str:
@@ -207,6 +217,7 @@ def _placed(
     """What runs a process of that kind where it belongs; elsewhere it is given so many `cores` of its own there."""
     if part.host is None:
         return (python, "-P", "-m", MODULES[kind], *options)
+    options = with_endpoint(options, seen_from_elsewhere(config.coordinator.listen, config.launch.address))
     words = (*part.command, "hosted", "run", "--cores", str(cores), kind, *options)
     return part.host.running(words, settings=config.launch.ssh_config)
 

@@ -16,8 +16,9 @@ from coordinator.config import COORDINATOR, ClusterConfig, inputs_endpoint, work
 from coordinator.cores import CoreLeases, usable_cores
 from coordinator.hosts import Host
 from coordinator.interrupts import Interrupts
-from coordinator.launch_plan import TUNNEL, LaunchPlan, ProcessPlan, plan_here, resolve
+from coordinator.launch_plan import TUNNEL, LaunchPlan, Placed, ProcessPlan, placed_here, plan_here, resolve
 from coordinator.leases import endpoints_leased
+from coordinator.on_ray.plan import RAY
 from protocol.errors import ConfigError, ExpertmeshError
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,8 @@ class Launcher:
 
     def planned(self, config: ClusterConfig) -> dict[str, ProcessPlan]:
         """The processes of another cluster in this one's place, by name; those that are known stay on their cores."""
+        if RAY in self._plans:
+            raise ConfigError("Ray has the workers of this cluster: give their group another count, and start again")
         hosts = {plan.host for plan in self._plans.values()}
         for part in config.remote:
             if part.host not in hosts:
@@ -124,9 +127,15 @@ class Launcher:
 
 
 @contextmanager
-def launched(config: ClusterConfig, interrupts: Interrupts, on_line: OnLine = ignore_line) -> Iterator[Launcher]:
+def launched(
+    config: ClusterConfig,
+    interrupts: Interrupts,
+    on_line: OnLine = ignore_line,
+    placed: Placed = placed_here,
+) -> Iterator[Launcher]:
     """The cluster of `config`, started from this machine; its workers on cores that no other launcher has taken.
 
+    `placed` may have some of its processes run elsewhere.
     ConfigError if its endpoint is in use, or another machine cannot do its part; ImportError, when this module is
     loaded, if its kernels cannot be used here.
     """
@@ -135,7 +144,7 @@ def launched(config: ClusterConfig, interrupts: Interrupts, on_line: OnLine = ig
     with endpoints_leased(listen, work_endpoint(listen), inputs_endpoint(listen)), CoreLeases() as leases:
         cores = leases.take(config.worker_threads, usable_cores())
         tunnels = tunnels_for(config)
-        with Launcher(plan_here(config, cores, tunnels), interrupts, on_line) as launcher:
+        with Launcher(placed(plan_here(config, cores, tunnels)), interrupts, on_line) as launcher:
             yield launcher
 
 

@@ -40,10 +40,6 @@ class LayerTimes:
         """Keep it; the oldest goes if there are too many."""
         self._ring.append(time)
 
-    def mean(self) -> LayerTime:
-        """Of the layers kept, in seconds; zeros if there are none."""
-        return LayerTime(*np.mean(self._ring or [[0.0] * len(LayerTime._fields)], axis=0).tolist())
-
     def summary(self, newest: int = KEPT) -> dict[str, float | int]:
         """Percentiles and means in microseconds over the `newest` layers, as far as they are kept.
 

@@ -474,15 +474,20 @@ class Members:
 
     def _wanted(self, able: Sequence[Member]) -> Placement:
         """With everybody; but if those who compute have to take over from somebody, that waits for no newcomer."""
-        settled = [member for member in able if member.serial in self.active.members]
+        settled = [member for member in able if member.serial in self.active.members or self._is_ready(member)]
         self._deferred = False
         if settled and len(settled) < len(able):
             repaired = self._place(settled)
-            enough = self._local or repaired.left_over(self._stock) <= self.active.left_over(self._stock)
-            if enough and not repaired.is_like(self.active):
+            gain = self.active.left_over(self._stock) - repaired.left_over(self._stock)
+            leaving = any(self._members[serial].draining for serial in self.active.members)
+            if gain > 0 or (leaving and (self._local or gain == 0)):
                 self._deferred = True
                 return repaired
         return self._place(able)
+
+    def _is_ready(self, member: Member) -> bool:
+        """Whether it is for the placement that is being prepared."""
+        return self.target is not None and member.ready == self.target.version
 
     def _place(self, able: Sequence[Member]) -> Placement:
         return self._planner.place(self._version + 1, self._holders(able), self.active, self._here)

@@ -9,7 +9,7 @@ from coordinator.cli.output import put
 from coordinator.cli.plan_view import print_plan
 from coordinator.config import ClusterConfig
 from coordinator.cores import usable_cores
-from coordinator.launch_plan import plan_here
+from coordinator.launch_plan import Placed, placed_here, plan_here
 from coordinator.launcher import tunnels_for
 from coordinator.question import Question
 from coordinator.tokenizer import Tokenizer
@@ -18,8 +18,14 @@ from protocol.layout import check_dense
 from protocol.model import Model
 
 
-def show_plan(config: ClusterConfig, question: Question | None = None, *, shared: bool = False) -> None:
-    """Print it; with `shared` the cluster is up already, so that is nothing.
+def show_plan(
+    config: ClusterConfig,
+    question: Question | None = None,
+    *,
+    shared: bool = False,
+    placed: Placed = placed_here,
+) -> None:
+    """Print it, `placed` where it belongs; with `shared` the cluster is up already, so that is nothing.
 
     ModelError if a file is of no use, ConfigError if workers are given another than the coordinator's, RequestError if
     the model cannot be asked the question.
@@ -34,7 +40,7 @@ def show_plan(config: ClusterConfig, question: Question | None = None, *, shared
     for peer in config.peers:
         if peer.host is None:
             _check_copy(peer.model_path, f"peer {peer.name}", mark, config.model)
-    print_plan(plan_here(config, usable_cores(), tunnels_for(config)))
+    print_plan(placed(plan_here(config, usable_cores(), tunnels_for(config))))
 
 
 def _checked(path: Path, question: Question | None) -> str:

@@ -8,7 +8,7 @@ from coordinator.wording import counted
 
 
 def headline(report: dict[str, Any]) -> list[str]:
-    """Each about another subject: what is under way, who computes, and perhaps guesses, audits and a profile."""
+    """Each about another subject: what is under way, who computes; guesses, audits and a profile if there are any."""
     under_way = (
         f"{report['state']}, placement {report['placement']}, step {report['step']}, requests {report['requests']}"
         f"{_reading(report['reading'])}"

@@ -13,6 +13,7 @@ from coordinator.client import Client
 from coordinator.config import COORDINATOR, ClusterConfig
 from coordinator.granting import Granting
 from coordinator.interrupts import Interrupted, Interrupts
+from coordinator.launch_plan import Placed
 from coordinator.launcher import Launcher, launched
 from coordinator.launcher_desk import LauncherDesk, Visitor
 from coordinator.process_logs import LAUNCHER, ProcessLogs, default_folder, stamped
@@ -28,20 +29,23 @@ ASK_S = 0.5
 """Interval between questions for the state."""
 
 
-def keep_up(config: ClusterConfig, interrupts: Interrupts) -> None:
-    """Run the cluster until a signal, or a client's Stop, ends it. ExpertmeshError if it cannot be kept running."""
+def keep_up(config: ClusterConfig, interrupts: Interrupts, placed: Placed) -> None:
+    """Run the cluster, `placed` where it belongs, until a signal, or a client's Stop, ends it.
+
+    ExpertmeshError if it cannot be kept running.
+    """
     said: SimpleQueue[str] = SimpleQueue()
     shown: ClusterView = LiveView(config) if sys.stdout.isatty() else PlainView(config)
     with ProcessLogs(config.launch.logs or default_folder(config.coordinator.listen)) as logs:
 
         def on_line(name: str, line: str) -> None:
             logs.write(name, [line])
-            said.put(f"{name}: {_unstamped(line)}")
+            said.put(_told(name, line))
 
         view = KeptView(shown, logs)
         down = None
         try:
-            with launched(config, interrupts, on_line) as launcher, LauncherDesk() as desk, view:
+            with launched(config, interrupts, on_line, placed) as launcher, LauncherDesk() as desk, view:
                 view.note(f"logs are in {logs.folder}")
                 view.note(str(launcher.plan.lookahead))
                 desk.open(launcher.plan.listen)
@@ -87,9 +91,10 @@ def _supervise(
     return None
 
 
-def _unstamped(line: str) -> str:
-    """A line of a log without its date and time: the view has a clock of its own."""
-    return re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", "", line)
+def _told(name: str, line: str) -> str:
+    """A line of a log by its process, without date and time: the view has a clock of its own."""
+    unstamped = re.sub(r"^([^ ]+: )?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", r"\1", line)
+    return f"{name}: {unstamped}"
 
 
 def _waiting(said: SimpleQueue[str]) -> list[str]:

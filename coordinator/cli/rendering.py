@@ -21,7 +21,7 @@ def render_systemd(path: Path, out: Path | None, *, python: str, user: str) -> N
     """Units of what runs on this machine."""
     config = read_config(path)
     plans = resolve(config, python=python, cores=(), lookahead=lookahead_here(config)).processes
-    here = [replace(plan, cores=()) for plan in plans if getattr(plan, "host", None) is None]
+    here = [replace(plan, cores=()) for plan in plans if plan.host is None]
     files = units(cluster_name(path), here, user=user)
     if out is None:
         put("\n".join(f"# {name}\n{text}" for name, text in files.items()))

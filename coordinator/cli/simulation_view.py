@@ -14,9 +14,10 @@ from rich.text import Text
 
 from coordinator.cli.wording import harmless, percent
 from coordinator.simulation.decoding import Mishap
-from coordinator.simulation.outcome import Decoded, Pauses, What
+from coordinator.simulation.outcome import Decoded, Pauses
 from coordinator.simulation.scenario import Shape
 from coordinator.simulation.stated import Network, Tried
+from coordinator.simulation.timeline import What
 from coordinator.wording import counted
 
 WIDTH = 110

@@ -14,11 +14,21 @@ from coordinator.cli.this_cluster import counts_of
 from coordinator.cluster_file import read_config
 from coordinator.halves import When
 from coordinator.interrupts import Interrupts
+from coordinator.launch_plan import LaunchPlan
+from protocol.errors import ConfigError
 
 
 @click.command("up")
 @click.argument("config", type=CONFIG)
 @LOOKAHEAD_OPTION
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Who runs the workers of this machine: the launcher, or a Ray cluster on any of its nodes.",
+)
+@click.option("--ray-address", metavar="ADDRESS", help="Of the Ray cluster.  [default: the one of this machine]")
 @click.option(
     "--audit", type=Fraction(0, 1), help="Share of workers' answers to compute here again and compare, 0 to 1."
 )
@@ -32,6 +42,8 @@ def command(
     /,
     config: Path,
     lookahead: When | None,
+    engine: str,
+    ray_address: str | None,
     audit: float | None,
     scale: tuple[str, ...],
     dry_run: bool,
@@ -40,6 +52,8 @@ def command(
     cluster = read_config(config)
     if lookahead is not None:
         cluster = replace(cluster, lookahead=replace(cluster.lookahead, enabled=lookahead))
+    if ray_address is not None and engine != "ray":
+        raise ConfigError("--ray-address is of use with --engine ray only")
     if audit is not None:
         cluster = replace(cluster, coordinator=replace(cluster.coordinator, audit=audit))
     if scale:
@@ -49,7 +63,12 @@ def command(
     with interrupts.held():
         from coordinator.cli.dry_run import show_plan
         from coordinator.cli.keeping_up import keep_up
+        from coordinator.on_ray.plan import placed_by_ray
+
+    def placed(plan: LaunchPlan) -> LaunchPlan:
+        return placed_by_ray(plan, ray_address or "auto") if engine == "ray" else plan
+
     if dry_run:
-        show_plan(cluster)
+        show_plan(cluster, placed=placed)
     else:
-        keep_up(cluster, interrupts)
+        keep_up(cluster, interrupts, placed)

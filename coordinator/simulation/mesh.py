@@ -11,6 +11,7 @@ import numpy as np
 
 import native
 from coordinator.cluster import Cluster
+from coordinator.demand import Demand
 from coordinator.dispatch import MeshExperts
 from coordinator.halves import Halves, cut_of
 from coordinator.hello import Terms
@@ -72,7 +73,8 @@ class _Bank:
         sums: I64,
     ) -> None:
         distinct = 1 + int(np.count_nonzero(np.diff(entry_expert)))
-        self._timeline.spend(self._entry_s * (READING * distinct + len(entry_expert)) / (READING + 1))
+        seconds = self._entry_s * (READING * distinct + len(entry_expert)) / (READING + 1)
+        self._timeline.spend(seconds, "kernels")
 
 
 class SimulatedMesh:
@@ -105,6 +107,8 @@ class SimulatedMesh:
             expected=scenario.workers,
             fresh_token=lambda: f"token-{next(tokens)}",
             rank=rank,
+            demand=Demand.of(shape.counts, shape.used),
+            replicas=scenario.replicas,
         )
         self.cluster = Cluster(
             self._control, self._work, self.members, wait=self._wait, limits=scenario.limits, clock=timeline
@@ -168,13 +172,13 @@ class SimulatedMesh:
         for layer in range(len(shape.stock.slot_bytes)):
             for number, rows in parts:
                 self._finish(number, under_way)
-                self.timeline.spend(costs.layer_s + (len(rows) - 1) * costs.layer_row_s)
+                self.timeline.spend(costs.layer_s + (len(rows) - 1) * costs.layer_row_s, "dense")
                 if shape.stock.slot_bytes[layer]:
                     self._begin(number, layer, routed[layer, rows.start : rows.stop])
                     under_way[number] = True
         for number, _ in parts:
             self._finish(number, under_way)
-        self.timeline.spend(costs.step_s + (routed.shape[1] - 1) * costs.step_row_s)
+        self.timeline.spend(costs.step_s + (routed.shape[1] - 1) * costs.step_row_s, "dense")
         return self.timeline.now - began
 
     def _parts(self, rows: int) -> list[tuple[int, range]]:
@@ -191,7 +195,7 @@ class SimulatedMesh:
 
     def _begin(self, number: int, layer: int, ids: I32) -> None:
         costs = self.scenario.costs
-        self.timeline.spend(costs.plan_s + costs.member_s * len(self.members))
+        self.timeline.spend(costs.plan_s + costs.member_s * len(self.members), "sending")
         rows = native.Rows(np.zeros((len(ids), COLUMNS), np.float32))
         sums = LayerSums(host=np.zeros((len(ids), COLUMNS), np.int64))
         self.experts.begin_layer(number, layer, rows, ids, np.ones(ids.shape, np.float32), sums)

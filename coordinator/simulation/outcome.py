@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from coordinator.profile import F64
-
-What = Literal["dense", "sending", "calls", "kernels"]
-"""The coordinator's own half; planning and handing over calls; what they take beside kernels, that is network, waking
-up and taking in answers; the kernels of whoever is waited for."""
+from coordinator.simulation.timeline import What
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

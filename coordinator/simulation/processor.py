@@ -29,6 +29,7 @@ class Processor:
     def run(self, when: float, seconds: float, threads: int, done: Callable[[float], None]) -> None:
         """From then on, work that takes so long if nobody else runs; `done` is told when it ended."""
         self._pass(when)
+        self._timeline.computing += 1
         self._jobs.append(_Job(left_s=seconds, threads=threads, done=done))
         self._expect(when)
 
@@ -59,6 +60,7 @@ class Processor:
         least_s = min(job.left_s for job in self._jobs)
         ended = [job for job in self._jobs if job.left_s <= max(least_s, 1e-12)]
         self._jobs = [job for job in self._jobs if job not in ended]
+        self._timeline.computing -= len(ended)
         self._expect(when)
         for job in ended:
             job.done(when)

@@ -136,6 +136,8 @@ class Scenario:
     """Of each step: conversations that are under way."""
     port_bytes_per_s: float = math.inf
     """Of the coordinator's own line, each way, which all calls and answers share."""
+    replicas: float = 1.0
+    """Copies of experts, for each of them."""
     limits: CallLimits = field(default_factory=CallLimits)
     beat_s: float = 0.5
     seed: int = 0

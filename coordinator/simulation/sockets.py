@@ -38,7 +38,7 @@ class SimulatedSocket:
     def send(self, peer: bytes, message: Message) -> bool:
         """False if the peer is gone, as far as this machine knows."""
         count = self.size(message)
-        self._timeline.spend(self._cost(message, count))
+        self._timeline.spend(self._cost(message, count), "sending")
         to = self.peers.get(peer)
         if to is None or to.closed_at(self._timeline.now):
             return False
@@ -51,7 +51,7 @@ class SimulatedSocket:
         if not self.inbox:
             return None
         peer, message = self.inbox.popleft()
-        self._timeline.spend(self._cost(message, self.size(message)))
+        self._timeline.spend(self._cost(message, self.size(message)), "calls")
         return peer, message
 
     def close(self, flush_s: float = 0) -> None:

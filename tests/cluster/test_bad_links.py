@@ -26,7 +26,7 @@ def link() -> Iterator[BadLink]:
 @pytest.fixture
 def cluster(demo_model: Path, tmp_path: Path, link: BadLink) -> Iterator[LiveCluster]:
     """A worker here, and one behind the link."""
-    settings = {"coordinator_options": [*HEDGING, "--beat-s", "0.2"], "endpoint": link.target, "links": {1: link}}
+    settings = {"coordinator_options": [*HEDGING, "--beat-s", "0.2"], "listen": link.target, "links": {1: link}}
     with live_cluster(demo_model, tmp_path, workers=2, **settings) as cluster:
         yield cluster
         link.say("pass")  # so that everybody hears of the end

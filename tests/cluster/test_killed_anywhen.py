@@ -96,7 +96,7 @@ def test_all_workers_at_once(
     """The coordinator goes on alone, and with them when they are back."""
     with ExitStack() as stack:
         link = stack.enter_context(bad_link(three_ports(), three_ports()))
-        settings = {"coordinator_options": HASTY, "endpoint": link.target, "links": {0: link, 1: link}}
+        settings = {"coordinator_options": HASTY, "listen": link.target, "links": {0: link, 1: link}}
         cluster = stack.enter_context(live_cluster(demo_model, tmp_path, workers=2, **settings))
 
         def hurt() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.plan import LOCAL, NOBODY_ELSE, Coverage, Part, plan_again, plan_layer
+from coordinator.plan import LOCAL, NOBODY_ELSE, Coverage, Part, plan_layer
 from protocol.errors import RequestError
 from protocol.messages import F32, I32, I64, MAX_ENTRIES_PER_ROW, MAX_ROWS
 
@@ -174,12 +174,12 @@ def test_a_part_planned_again_has_the_same_entries_and_places_by_who_has_them_no
     ids, weights, owner = routing
     now, also = np.roll(owner, 1), data.draw(some_also(len(owner)))
     for part in plan_layer(0, ids, weights, owner):
-        anew = plan_again(part, now, also, runners)
+        anew = part.again(now, itertools.count(1), also, runners)
         coverage = Coverage(ids.size)
         assert coverage.accept(part)
         assert all(not coverage.accept(one) for one in anew)
         assert sum(one.bits for one in anew) == part.bits
-        assert {one.attempt for one in anew} == {1}
+        assert [one.attempt for one in anew] == list(range(1, len(anew) + 1))
         assert len({one.holder for one in anew}) == len(anew)
         assert sorted(entry for one in anew for entry in entries(one)) == entries(part)
         for one in anew:

@@ -16,11 +16,12 @@ def test_the_coordinator_learns_what_happened_when_it_looks_and_it_happened_when
     timeline.at(2.0, lambda when: seen.append(("late", when)))
     timeline.at(1.0, lambda when: seen.append(("early", when)))
     timeline.at(1.0, lambda when: timeline.at(when + 0.5, lambda at: seen.append(("then", at))))
-    timeline.spend(3.0)
+    timeline.spend(3.0, "dense")
     assert not seen
     timeline.catch_up()
     assert seen == [("early", 1.0), ("then", 1.5), ("late", 2.0)]
     assert timeline() == 3.0
+    assert timeline.spent_s == {"dense": 3.0, "sending": 0.0, "calls": 0.0, "kernels": 0.0}
 
 
 def test_waiting_ends_when_it_is_done_or_over() -> None:
@@ -46,9 +47,18 @@ def test_jobs_share_the_cores_evenly(cores: float, ends: list[float]) -> None:
     processor = Processor(timeline, cores)
     timeline.at(0.0, lambda when: processor.run(when, 3.0, 1, found.append))
     timeline.at(1.0, lambda when: processor.run(when, 3.0, 1, found.append))
-    timeline.spend(100.0)
+    timeline.spend(100.0, "dense")
     timeline.catch_up()
     assert found == pytest.approx(ends)
+
+
+def test_a_wait_is_for_kernels_while_any_run() -> None:
+    timeline, found = Timeline(), []
+    timeline.at(1.0, lambda when: Processor(timeline).run(when, 3.0, 1, found.append))
+    timeline.at(2.0, lambda when: Processor(timeline).run(when, 3.0, 1, found.append))
+    timeline.wait(10.0, lambda: False)
+    assert found == [4.0, 5.0]
+    assert timeline.spent_s == pytest.approx({"dense": 0.0, "sending": 0.0, "calls": 6.0, "kernels": 4.0})
 
 
 def test_bytes_pass_one_after_another_and_overtake_nothing() -> None:

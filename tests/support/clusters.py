@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ ANSWER_S = 60.0
 LEAST_TOKENS = 200
 """Of an answer with a script."""
 END_S = 15.0
+STARTER = ThreadPoolExecutor(1)
+"""Starts all processes: each dies with the thread that started it, and this one lives as long as this process."""
 PATIENT = ["--call-floor-ms", "20000"]
 """Options of a coordinator, so that a machine under load is no fault."""
 
@@ -95,7 +98,8 @@ class RealProcess:
         self.name = name
         self.log = log
         with log.open("ab") as stream:
-            self._process: subprocess.Popen[Any] = (subprocess.Popen if group is None else group.start)(
+            started: Future[subprocess.Popen[Any]] = STARTER.submit(
+                subprocess.Popen if group is None else group.start,
                 [sys.executable, "-P", "-m", module, *options, "--parent", str(os.getpid())],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join([*SOURCES, os.environ.get("PYTHONPATH", "")]), **env},
@@ -104,6 +108,7 @@ class RealProcess:
                 stderr=stream,
                 start_new_session=True,
             )
+            self._process = started.result(END_S)
 
     @property
     def pid(self) -> int:

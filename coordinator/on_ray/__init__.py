@@ -1,0 +1,1 @@
+"""Workers that Ray places: extra `ray`."""
