@@ -18,7 +18,9 @@ from coordinator.config import (
     MAX_REPLICAS,
     MAX_THREADS,
     MAX_WORKERS,
+    OF_A_CACHE,
     PREDICTORS,
+    WEIGHTS,
     ClusterConfig,
     CoordinatorConfig,
     LaunchConfig,
@@ -48,6 +50,7 @@ from coordinator.toml_reader import (
     text,
     whole,
 )
+from protocol.bulk import MAX_MB_S
 from protocol.endpoints import check_endpoint, is_local
 from protocol.expert_sources import BUDGETED_SOURCES, SOURCES
 from protocol.gib import MAX_GIB
@@ -64,7 +67,8 @@ def read_config(path: Path) -> ClusterConfig:
     coordinator = reader.table("coordinator", {**COORDINATOR_KEYS, "profile": made_beside(path.parent)})
     _report_memory_of_no_device(coordinator, reader)
     keys_file = keys_beside(path.parent)
-    groups = reader.tables("workers", _placed(WORKER_KEYS, model_file, keys_file), required=("name",))
+    cache = folder_beside(path.parent)
+    groups = reader.tables("workers", _placed(WORKER_KEYS, model_file, keys_file, cache), required=("name",))
     peers = reader.tables("peers", _placed(PEER_KEYS, model_file, keys_file), required=("name",))
     lookahead = reader.table("lookahead", LOOKAHEAD_KEYS)
     placement = reader.table("placement", PLACEMENT_KEYS)
@@ -75,6 +79,7 @@ def read_config(path: Path) -> ClusterConfig:
     _report_unkept_address(coordinator, reader)
     _report_shared_names(groups, reader)
     _report_memory_of_no_use(groups, reader)
+    _report_caches_of_no_use(groups, reader)
     _report_taken_names(peers, groups, reader)
     _report_too_many(groups, peers, reader)
     reader.finish()
@@ -90,10 +95,13 @@ def read_config(path: Path) -> ClusterConfig:
     )
 
 
-def _placed(keys: dict[str, Read], model_file: Read, keys_file: Read) -> KeysOf:
+def _placed(keys: dict[str, Read], model_file: Read, keys_file: Read, cache: Read | None = None) -> KeysOf:
     """The keys of a table that may have a `host`: a path elsewhere cannot be looked at from here."""
     here = {"model_path": model_file, "command": _no_command, "keys_path": keys_file}
     there = {"model_path": _path_there, "command": _command, "keys_path": _path_there}
+    if cache is not None:
+        here |= {"cache": cache, "give": _own_endpoint}
+        there |= {"cache": _path_there}
     return lambda found: {**keys, **(here if found.get("host", LOCAL) == LOCAL else there)}
 
 
@@ -141,6 +149,20 @@ def _report_memory_of_no_use(groups: list[dict[str, Any]], reader: Reader) -> No
             reader.problem("workers", index, "ram_gib", reason)
 
 
+def _report_caches_of_no_use(groups: list[dict[str, Any]], reader: Reader) -> None:
+    for index, group in enumerate(groups):
+        if "cache" not in group:
+            if "give" in group:
+                reader.problem("workers", index, "give", "what is in their cache is given there, so it needs cache")
+            continue
+        if "model_path" in group:
+            reader.problem(
+                "workers", index, "cache", "weights are fetched there, and model_path names a model: take one"
+            )
+        elif group.get("source") == "shared":
+            reader.problem("workers", index, "cache", 'of no use with source = "shared", which needs all experts')
+
+
 def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
     seen: set[str] = set()
     for index, group in enumerate(groups):
@@ -151,7 +173,8 @@ def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
 
 def _report_taken_names(peers: list[dict[str, Any]], groups: list[dict[str, Any]], reader: Reader) -> None:
     taken = {f"{group.get('name')}-{index}": "a worker" for group in groups for index in range(group.get("count", 1))}
-    taken |= {COORDINATOR: "the coordinator", LOOKAHEAD: "the lookahead process"}
+    taken |= {COORDINATOR: "the coordinator", LOOKAHEAD: "the lookahead process", WEIGHTS: "the weights process"}
+    taken |= {f"{group.get('name')}{OF_A_CACHE}": "what gives from a cache" for group in groups if "give" in group}
     for index, peer in enumerate(peers):
         name = peer.get("name", "")
         if name in taken:
@@ -184,6 +207,18 @@ def _local_endpoint(value: Any) -> str:
     check_endpoint(value, dial=True, keyed=True)  # workers must be able to dial it, so a port must be named
     work_endpoint(value)
     return value
+
+
+def _own_endpoint(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"an endpoint is expected, such as {DEFAULT_LISTEN}, found {shown(value)}")
+    return check_endpoint(value, dial=True)
+
+
+def _rate(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 < value <= MAX_MB_S:
+        raise ValueError(f"a number above 0 and at most {MAX_MB_S:.0f} is expected, found {shown(value)}")
+    return float(value)
 
 
 def _host(value: Any) -> Host | None:
@@ -271,6 +306,8 @@ COORDINATOR_KEYS: dict[str, Read] = {
     "local_experts": _yes_or_no,
     "orphan_s": whole(1, MAX_ORPHAN_S),
     "audit": _share,
+    "bulk": _yes_or_no,
+    "bulk_mb_s": _rate,
     "work_listen": later,
     "bulk_listen": later,
     "layer_input_listen": later,

@@ -9,11 +9,10 @@ from pathlib import Path
 from coordinator.cores import usable_cores
 from coordinator.halves import When
 from coordinator.hosts import DEFAULT_COMMAND, Host
-from protocol.endpoints import check_endpoint
-from protocol.errors import ConfigError
+from protocol.bulk import DEFAULT_MB_S
+from protocol.neighbours import beside
 
 DEFAULT_LISTEN = "tcp://127.0.0.1:7600"
-MAX_LISTEN_PORT = 65533
 MAX_THREADS = 512
 MAX_ORPHAN_S = 10**6
 MAX_WORKERS = 64
@@ -23,8 +22,10 @@ MAX_ALL_WORKERS = 256
 MAX_PEERS = 64
 MAX_REPLICAS = 2.0
 """Copies of experts for each of them: no expert has more than two holders."""
-COORDINATOR, LOOKAHEAD = "coordinator", "lookahead"
+COORDINATOR, LOOKAHEAD, WEIGHTS = "coordinator", "lookahead", "weights"
 """What their processes are called."""
+OF_A_CACHE = f"-{WEIGHTS}"
+"""How the name of a process ends that gives what is in a group's cache."""
 DEVICES = "cpu or cuda:0 to cuda:63"
 MAX_DEVICE = 63
 MAX_TOKENS = 2**31 - 1
@@ -37,25 +38,22 @@ PREDICTORS = ("next-router", "next-router-rescaled", "previous", "popularity", "
 
 def work_endpoint(control: str) -> str:
     """Where work listens when control listens there: the next port, or the name with `-work`. ConfigError if none."""
-    return _beside(control, 1, "work")
+    return beside(control, 1, "work")
 
 
 def inputs_endpoint(control: str) -> str:
     """Where layer inputs are published then: the port after that, or the name with `-inputs`. ConfigError if none."""
-    return _beside(control, 2, "inputs")
+    return beside(control, 2, "inputs")
 
 
-def _beside(control: str, ports: int, name: str) -> str:
-    control = check_endpoint(control, keyed=True)  # whether it may is for whoever listens
-    if control.startswith("ipc://"):
-        return check_endpoint(f"{control}-{name}")
-    host, _, port = control.rpartition(":")
-    if port in ("*", "0"):
-        return control
-    if int(port) > MAX_LISTEN_PORT:
-        reason = f"the next two ports are for work and layer inputs, so {MAX_LISTEN_PORT} at most is expected"
-        raise ConfigError(f"endpoint {control!r}: {reason}")
-    return f"{host}:{int(port) + ports}"
+def gives_weights(process: str) -> bool:
+    """Whether that is the name of a process that does."""
+    return process == WEIGHTS or process.endswith(OF_A_CACHE)
+
+
+def is_beside(process: str) -> bool:
+    """Whether that is the name of one without which answers go on, and the cluster begins."""
+    return process == LOOKAHEAD or gives_weights(process)
 
 
 def is_device(name: str) -> bool:
@@ -73,8 +71,8 @@ class CoordinatorConfig:
     """What the coordinator process is started with."""
 
     listen: str = DEFAULT_LISTEN
-    """Endpoint of the control connection; work and layer inputs take the next two ports, or the ipc name with -work and
-    -inputs."""
+    """Endpoint of the control connection; work, layer inputs and weights take the next three ports, or the ipc name
+    with -work, -inputs and -bulk."""
     threads: int = field(default_factory=default_threads)
     """Threads of its kernels."""
     kv: str = "f16"
@@ -98,6 +96,10 @@ class CoordinatorConfig:
     """Where it counts which experts are used; None if it does not."""
     audit: float = 0.0
     """Share of workers' answers that it computes again and compares, 0 to 1."""
+    bulk: bool = False
+    """Whether weights are given to workers that have no model file, also if none of this file's workers is one."""
+    bulk_mb_s: float = DEFAULT_MB_S
+    """Megabytes of weights a second at most, to all of them together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,10 @@ class WorkerGroup:
     """Threads of the kernels of each."""
     model_path: Path | None = None
     """The model that they map, if it is not at the coordinator's path."""
+    cache: Path | None = None
+    """The folder into which they fetch the weights, if they have no model."""
+    give: str = ""
+    """Endpoint where a process beside them gives what is in their cache to others; empty if none does."""
     keys_path: Path | None = None
     """The key file that they dial with, if it is not of the cluster's folder of keys."""
     source: str = "auto"
@@ -193,6 +199,11 @@ class ClusterConfig:
     def worker_threads(self) -> int:
         """Threads of all workers of this machine together."""
         return sum(group.count * group.threads for group in self.workers if group.host is None)
+
+    @property
+    def gives_weights(self) -> bool:
+        """Whether a process beside the coordinator gives weights."""
+        return self.coordinator.bulk or any(group.cache is not None and group.count for group in self.workers)
 
     @property
     def remote(self) -> tuple[WorkerGroup | PeerConfig, ...]:

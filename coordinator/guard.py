@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from coordinator.children import Child
-from coordinator.config import COORDINATOR, LOOKAHEAD
+from coordinator.config import COORDINATOR, is_beside
 from coordinator.restarts import BAD_SETTING
 from protocol.errors import ExpertmeshError
 
@@ -29,7 +29,7 @@ class Launched(Protocol):
 class Guard:
     """Call it while waiting: ExpertmeshError when the answer cannot come any more.
 
-    A worker may be lost once all have joined, a lookahead process at any time: the answer goes on without it, and
+    A worker may be lost once all have joined, what is beside the others at any time: the answer goes on without it, and
     `tell` gets a line for people.
     """
 
@@ -43,7 +43,7 @@ class Guard:
         self._check_coordinator()
         for child in self._launched.ended():
             if child.name not in self._told:
-                if child.name == LOOKAHEAD:
+                if is_beside(child.name):
                     self._tell(f"{_how(child)}; the answer goes on without it")
                 else:
                     self._check_worker(child)

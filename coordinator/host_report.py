@@ -23,7 +23,8 @@ class Wanted:
     """One group of workers, or one peer, of a machine."""
 
     name: str
-    model: Path
+    model: Path | None
+    """None if it fetches its weights."""
     count: int
     ram_gib: float | None
     source: str
@@ -45,7 +46,7 @@ class Asked:
     @property
     def models(self) -> tuple[Path, ...]:
         """The paths there, each once."""
-        return tuple(dict.fromkeys(one.model for one in self.wanted))
+        return tuple(dict.fromkeys(one.model for one in self.wanted if one.model is not None))
 
     def __str__(self) -> str:
         return f"{', '.join(one.name for one in self.wanted)} on {self.host}"
@@ -171,7 +172,8 @@ def _map(value: Any) -> Mapping[str, Any]:
 
 
 def _wanted(part: WorkerGroup | PeerConfig, model: Path) -> Wanted:
-    path = part.model_path or model
+    path: Path | None = part.model_path or model
     if isinstance(part, PeerConfig):
         return Wanted(name=part.name, model=path, count=1, ram_gib=None, source="vram")
+    path = None if part.cache is not None else path
     return Wanted(name=part.name, model=path, count=part.count, ram_gib=part.ram_gib, source=part.source)

@@ -12,6 +12,8 @@ from typing import Any
 from coordinator.config import (
     COORDINATOR,
     LOOKAHEAD,
+    OF_A_CACHE,
+    WEIGHTS,
     ClusterConfig,
     CoordinatorConfig,
     PeerConfig,
@@ -24,6 +26,7 @@ from coordinator.hosts import MODULES, Host
 from coordinator.lookahead_choice import LookaheadChoice, lookahead_here
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
+from protocol.neighbours import bulk_endpoint
 
 PEERS_READY_S = 600
 """Time for peers to have read their experts: there may be a hundred GiB of them, on a slow disk."""
@@ -40,7 +43,7 @@ class ProcessPlan:
     """One process, on this machine or another."""
 
     name: str
-    """"coordinator", "lookahead", or the name of a worker or peer."""
+    """"coordinator", "lookahead", "weights", or the name of a worker or peer."""
     command: tuple[str, ...]
     """Here without `--parent PID`, which the launcher adds; elsewhere the ssh that runs it there."""
     threads: int
@@ -91,7 +94,8 @@ def kept_private(config: ClusterConfig) -> ClusterConfig:
             f"nothing listens at {config.coordinator.listen}, and a cluster for one answer has no processes on other "
             f"machines, found {found}: start it with `expertmesh up` first"
         )
-    return replace(config, coordinator=replace(config.coordinator, listen=private_endpoint()))
+    workers = tuple(replace(group, give="") for group in config.workers)  # which has an endpoint of its own
+    return replace(config, coordinator=replace(config.coordinator, listen=private_endpoint()), workers=workers)
 
 
 def private_cluster(model: Path, *, workers: int, threads: int, **chosen: Any) -> ClusterConfig:
@@ -121,12 +125,18 @@ def resolve(
     tunnels: Sequence[Host] = (),
 ) -> LaunchPlan:
     """The processes of `config`, run by the interpreter `python`; workers get disjoint `cores` if there are enough."""
+
+    def placed(part: WorkerGroup | PeerConfig, cores: int, kind: str, options: Sequence[str]) -> tuple[str, ...]:
+        if part.host is None:
+            return (python, "-P", "-m", MODULES[kind], *options)
+        return _elsewhere(config, part, cores, kind, options, tunnelled=part.host in tunnels)
+
     members = [(f"{group.name}-{index}", group) for group in config.workers for index in range(group.count)]
     shares = iter(share_cores([group.threads for _, group in members if group.host is None], cores))
     workers = [
         ProcessPlan(
             name=name,
-            command=_placed(config, group, group.threads, "worker", _worker_options(config, name, group), python),
+            command=placed(group, group.threads, "worker", _worker_options(config, name, group)),
             threads=group.threads,
             cores=next(shares) if group.host is None else (),
             host=group.host,
@@ -136,7 +146,7 @@ def resolve(
     peers = [
         ProcessPlan(
             name=peer.name,
-            command=_placed(config, peer, 0, "peer", _peer_options(config, peer), python),
+            command=placed(peer, 0, "peer", _peer_options(config, peer)),
             threads=1,
             cores=(),
             host=peer.host,
@@ -145,7 +155,7 @@ def resolve(
     ]
     coordinator = ProcessPlan(
         name=COORDINATOR,
-        command=_coordinator_command(config, len(workers) + len(peers), python),
+        command=_coordinator_command(config, _awaited(config), python),
         threads=config.coordinator.threads,
         cores=(),
     )
@@ -153,13 +163,28 @@ def resolve(
         ProcessPlan(name=LOOKAHEAD, command=_lookahead_command(config, python), threads=1, cores=())
         for _ in range(lookahead.on)
     ]
+    giving = [
+        ProcessPlan(name=WEIGHTS, command=_weights_command(config, python), threads=1, cores=())
+        for _ in range(config.gives_weights)
+    ]
+    giving += [
+        ProcessPlan(name=group.name + OF_A_CACHE, command=_cache_command(config, group, python), threads=1, cores=())
+        for group in config.workers
+        if group.give and group.count
+    ]
+    reaching = (_tunnel(config, host) for host in tunnels)
     return LaunchPlan(
         model=config.model,
         listen=config.coordinator.listen,
-        processes=(coordinator, *(_tunnel(config, host) for host in tunnels), *workers, *peers, *beside),
+        processes=(coordinator, *giving, *reaching, *workers, *peers, *beside),
         lookahead=lookahead,
         keys=config.keys,
     )
+
+
+def _awaited(config: ClusterConfig) -> int:
+    """Members without which the coordinator does not begin; workers that fetch their weights come when they can."""
+    return sum(group.count for group in config.workers if group.cache is None) + len(config.peers)
 
 
 def share_cores(threads: Sequence[int], cores: Sequence[int]) -> list[tuple[int, ...]]:
@@ -201,8 +226,8 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
 def _tunnel(config: ClusterConfig, host: Host) -> ProcessPlan:
     """What makes the coordinator's endpoints those of another machine's loopback interface, too."""
     command = next(part.command for part in config.remote if part.host == host)
-    listen = check_endpoint(config.coordinator.listen)
-    endpoints = (listen, work_endpoint(listen), inputs_endpoint(listen))
+    listen = check_endpoint(config.coordinator.listen, dial=True, keyed=True)
+    endpoints = (listen, work_endpoint(listen), inputs_endpoint(listen), bulk_endpoint(listen))
     ssh = host.running(
         (*command, "hosted", "hold"),
         settings=config.launch.ssh_config,
@@ -211,21 +236,30 @@ def _tunnel(config: ClusterConfig, host: Host) -> ProcessPlan:
     return ProcessPlan(name=f"{TUNNEL}{str(host).removeprefix('ssh://')}", command=ssh, threads=0, cores=(), host=host)
 
 
-def _placed(
-    config: ClusterConfig, part: WorkerGroup | PeerConfig, cores: int, kind: str, options: Sequence[str], python: str
+def _elsewhere(
+    config: ClusterConfig,
+    part: WorkerGroup | PeerConfig,
+    cores: int,
+    kind: str,
+    options: Sequence[str],
+    *,
+    tunnelled: bool,
 ) -> tuple[str, ...]:
-    """What runs a process of that kind where it belongs; elsewhere it is given so many `cores` of its own there."""
-    if part.host is None:
-        return (python, "-P", "-m", MODULES[kind], *options)
-    options = with_endpoint(options, seen_from_elsewhere(config.coordinator.listen, config.launch.address))
-    words = (*part.command, "hosted", "run", "--cores", str(cores), kind, *options)
+    """What runs a process of that kind on its machine, where it is given so many `cores` of its own."""
+    assert part.host is not None
+    listen = config.coordinator.listen
+    if tunnelled:
+        listen = check_endpoint(listen, dial=True, keyed=True)
+    else:
+        listen = seen_from_elsewhere(listen, config.launch.address)
+    words = (*part.command, "hosted", "run", "--cores", str(cores), kind, *with_endpoint(options, listen))
     return part.host.running(words, settings=config.launch.ssh_config)
 
 
 def _worker_options(config: ClusterConfig, name: str, group: WorkerGroup) -> list[str]:
-    model = group.model_path or config.model
+    where = ("--model", group.model_path or config.model) if group.cache is None else ("--cache", group.cache)
     return [
-        *_joining(config, name, model, group.keys_path),
+        *_joining(config, name, *where, group.keys_path),
         *("--threads", str(group.threads), "--of", _of(config, group)),
         *_tiers(group),
     ]
@@ -251,20 +285,39 @@ def _tiers(group: WorkerGroup) -> list[str]:
 
 def _peer_options(config: ClusterConfig, peer: PeerConfig) -> list[str]:
     model = peer.model_path or config.model
-    options = [*_joining(config, peer.name, model, peer.keys_path), "--device", f"cuda:{peer.device}"]
+    options = [*_joining(config, peer.name, "--model", model, peer.keys_path), "--device", f"cuda:{peer.device}"]
     return [*options, "--vram-gib", _gib(peer.vram_gib)]
 
 
 def _lookahead_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
-    options = [*_joining(config, LOOKAHEAD, config.model), "--predictor", config.lookahead.predictor]
+    options = [*_joining(config, LOOKAHEAD, "--model", config.model), "--predictor", config.lookahead.predictor]
     return (python, "-P", "-m", "expert_worker.lookahead.main", *options)
 
 
-def _joining(config: ClusterConfig, name: str, model: Path, keys: Path | None = None) -> list[str]:
-    """The options of whoever holds experts, or looks ahead; `keys` are its own, if it has some."""
+def _weights_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
+    options = ["--model", str(config.model), "--listen", bulk_endpoint(config.coordinator.listen)]
+    options += [] if config.keys is None else ["--keys", str(config.keys)]
+    options += ["--mb-s", f"{config.coordinator.bulk_mb_s:.12g}"]
+    return (python, "-P", "-m", "expert_worker.weights.main", *options)
+
+
+def _cache_command(config: ClusterConfig, group: WorkerGroup, python: str) -> tuple[str, ...]:
+    keys = group.keys_path or config.keys
+    connect = check_endpoint(config.coordinator.listen, dial=True, keyed=keys is not None)
+    options = ["--cache", str(group.cache), "--connect", connect, "--listen", group.give]
+    options += [] if keys is None else ["--keys", str(keys)]
+    options += ["--mb-s", f"{config.coordinator.bulk_mb_s:.12g}"]
+    return (python, "-P", "-m", "expert_worker.weights.main", *options)
+
+
+def _joining(config: ClusterConfig, name: str, option: str, path: Path, keys: Path | None = None) -> list[str]:
+    """The options of whoever holds experts, or looks ahead; `keys` are its own, if it has some.
+
+    `option` says what lies at `path`.
+    """
     keys = keys or config.keys
     connect = check_endpoint(config.coordinator.listen, dial=True, keyed=keys is not None)
-    options = ["--connect", connect, "--model", str(model), "--name", name]
+    options = ["--connect", connect, option, str(path), "--name", name]
     if keys is not None:
         options += ["--keys", str(keys)]
     orphan_s = config.coordinator.orphan_s or (0 if config.coordinator.device == "cpu" else OPENING_S)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import native
 from coordinator.children import Child, OnLine, end_all, ignore_line, wait_for_all
-from coordinator.config import COORDINATOR, ClusterConfig, inputs_endpoint, work_endpoint
+from coordinator.config import COORDINATOR, ClusterConfig, gives_weights, inputs_endpoint, work_endpoint
 from coordinator.cores import CoreLeases, usable_cores
 from coordinator.hosts import Host
 from coordinator.interrupts import Interrupts
@@ -20,6 +20,7 @@ from coordinator.launch_plan import TUNNEL, LaunchPlan, Placed, ProcessPlan, pla
 from coordinator.leases import endpoints_leased
 from coordinator.on_ray.plan import RAY
 from protocol.errors import ConfigError, ExpertmeshError
+from protocol.neighbours import bulk_endpoint
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +117,9 @@ class Launcher:
     def _ask(self, coordinator: Child) -> None:
         """SIGTERM lets a coordinator do what Stop does, and reaches no other one, whoever listens at the endpoint."""
         coordinator.send(signal.SIGTERM)
+        for name, child in self.children.items():
+            if gives_weights(name):  # and hears nobody but workers
+                child.send(signal.SIGTERM)
         deadline = time.monotonic() + ASKED_S
         running = list(self.children.values())
         while running and time.monotonic() < deadline and not self._interrupts.hurried:
@@ -141,7 +145,9 @@ def launched(
     """
     log.debug("kernels: %s", native.isa())
     listen = config.coordinator.listen
-    with endpoints_leased(listen, work_endpoint(listen), inputs_endpoint(listen)), CoreLeases() as leases:
+    beside = [work_endpoint(listen), inputs_endpoint(listen), *[bulk_endpoint(listen)] * config.gives_weights]
+    beside += [group.give for group in config.workers if group.give and group.count]
+    with endpoints_leased(listen, *beside), CoreLeases() as leases:
         cores = leases.take(config.worker_threads, usable_cores())
         tunnels = tunnels_for(config)
         with Launcher(placed(plan_here(config, cores, tunnels)), interrupts, on_line) as launcher:

@@ -26,6 +26,7 @@ from protocol.gguf_writer import MAGIC
 from protocol.model import Model
 from protocol.pack import DIGEST_BYTES
 from protocol.pack_plan import HEADER, PackPlan, Piece, PlannedTensor
+from protocol.write_all import write_all
 
 UNFINISHED = b"part"
 """What an unfinished file begins with, in place of MAGIC."""
@@ -104,7 +105,7 @@ class _Writer:
                 state = sha256()
                 for piece, data in _packed_pieces(tensor, helper):
                     state.update(data.data)
-                    _write(self._file, data.data, tensor.offset + piece.start)
+                    write_all(self._file, data.data, tensor.offset + piece.start)
                     yield Progress(bytes=piece.bytes, again=False)
                 if change := self._model.files.changed():
                     raise ModelError(change)
@@ -118,8 +119,8 @@ class _Writer:
         magic = found[: len(MAGIC)]
         if not magic.strip(b"\0"):  # nothing has been finished
             self._check_room()
-            _write(self._file, memoryview(plan.header)[len(MAGIC) :], len(MAGIC))
-            _write(self._file, UNFINISHED, 0)
+            write_all(self._file, memoryview(plan.header)[len(MAGIC) :], len(MAGIC))
+            write_all(self._file, UNFINISHED, 0)
             return
         if magic not in (UNFINISHED, MAGIC):
             raise ExpertmeshError(f"{partial} is no unfinished pack; remove it, or name another file")
@@ -128,7 +129,7 @@ class _Writer:
             raise ExpertmeshError(f"{partial} {found_of}; remove it to begin anew")
         self._check_room()
         self._header[plan.digests] = found[plan.digests]
-        _write(self._file, UNFINISHED, 0)
+        write_all(self._file, UNFINISHED, 0)
 
     def _check_room(self) -> None:
         state = os.fstatvfs(self._file)
@@ -149,7 +150,7 @@ class _Writer:
 
     def _note(self, place: slice, digest: bytes) -> None:
         self._header[place] = digest
-        _write(self._file, digest, place.start)
+        write_all(self._file, digest, place.start)
 
     def _finish(self) -> None:
         """The header's own digest, and then the file is a pack."""
@@ -158,7 +159,7 @@ class _Writer:
         os.ftruncate(self._file, self._plan.size)
         self._note(own, sha256(self._header).digest())
         os.fsync(self._file)
-        _write(self._file, MAGIC, 0)
+        write_all(self._file, MAGIC, 0)
         os.fsync(self._file)
 
 
@@ -188,13 +189,6 @@ def _packed_piece(tensor: PlannedTensor, piece: Piece) -> NDArray[np.uint8]:
 def _without(header: bytes, digests: slice) -> bytes:
     """A header but for the first bytes and the digests."""
     return header[len(MAGIC) : digests.start] + header[digests.stop :]
-
-
-def _write(file: int, data: bytes | memoryview, offset: int) -> None:
-    rest = memoryview(data).cast("B")
-    while rest:
-        count = os.pwrite(file, rest, offset)
-        rest, offset = rest[count:], offset + count
 
 
 def _sync_folder(folder: Path) -> None:

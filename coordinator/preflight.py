@@ -37,7 +37,11 @@ def checked_hosts(config: ClusterConfig) -> tuple[Host, ...]:
         asked = _asked(config)
         dialled = [seen_from_elsewhere(endpoint, config.launch.address) for endpoint in endpoints]
         reports = dict(zip(asked, _ask_all(config, list(asked), dialled), strict=True))
-    here = {group.model_path or config.model for group in config.workers if group.host is None and group.count}
+    here = {
+        group.model_path or config.model
+        for group in config.workers
+        if group.host is None and group.count and group.cache is None
+    }
     own = look_around({config.model, *here}, ())
     expected = Expected(
         version=own["version"], protocol=own["protocol"], model=own["models"][str(config.model)], word=word

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordinator.config import COORDINATOR, LOOKAHEAD
+from coordinator.config import COORDINATOR, is_beside
 from coordinator.restarts import BAD_SETTING, IN_ORDER, Again, GiveUp, RestartHistory, RestartPolicy, after_exit
 from protocol.errors import ExpertmeshError
 
@@ -86,8 +86,8 @@ class Supervisor:
     def tick(self) -> list[str]:
         """Deal with exits and with restarts that are due; returns what happened, in lines for people.
 
-        ExpertmeshError if the coordinator cannot be kept running, or anybody but the lookahead process before the
-        cluster has begun: without it the rest is of no use.
+        ExpertmeshError if the coordinator cannot be kept running, or a worker or peer before the cluster has
+        begun: without it the rest is of no use.
         """
         return [line for role in list(self.roles.values()) for line in self._look_after(role)]
 
@@ -123,7 +123,7 @@ class Supervisor:
             case Again(delay_s=delay_s, history=history):
                 role.again_at, role.history = now + delay_s, history
             case GiveUp(why=why):
-                if role.name == COORDINATOR or not (self.begun or role.name == LOOKAHEAD or code == IN_ORDER):
+                if role.name == COORDINATOR or not (self.begun or is_beside(role.name) or code == IN_ORDER):
                     raise ExpertmeshError(
                         "\n".join([f"{lines[0]}; it is not started again: {why}", *_tail(child, code)])
                     )

@@ -19,6 +19,7 @@ from expert_worker.expert_table import ExpertTable
 from expert_worker.hints import HintBook
 from expert_worker.sources.mapped import MappedSource
 from expert_worker.sources.source import Source, distinct
+from expert_worker.supply import Supply
 from expert_worker.tending import Tending
 from protocol.errors import ExpertError
 from protocol.holder.refusals import check_ids, check_there, in_words, layer_of, rows_of
@@ -34,14 +35,21 @@ PIECE = 2
 class ExpertBank:
     """All experts of one model, computed from wherever its source has them."""
 
-    def __init__(self, model: Model, pool: native.Pool, source: Callable[[ExpertTable], Source] = MappedSource) -> None:
-        """`model` stays open for as long as the bank is used."""
+    def __init__(
+        self,
+        model: Model,
+        pool: native.Pool,
+        source: Callable[[ExpertTable], Source] = MappedSource,
+        supply: Supply | None = None,
+    ) -> None:
+        """`model` stays open for as long as the bank is used; `supply` brings weights that are not in its files."""
         self.layout = model.layout
         self._there = model.there
         self._chosen = model.geometry.experts_used
         self._pool = pool
         self.table = ExpertTable(model)
         self._source = source(self.table)
+        self._supply = supply or Supply()
         self._tending = Tending(self._source)
         self.hints = HintBook()
         self._asked_at = 0.0
@@ -58,8 +66,9 @@ class ExpertBank:
         return self._source.name
 
     def counts(self) -> dict[str, int]:
-        """See `Counters`, and `HintBook.stats`."""
-        return self._source.counters.as_dict() | {f"hints_{name}": n for name, n in self.hints.stats().items()}
+        """See `Counters`, `Supply.counts`, and `HintBook.stats`."""
+        counted = self._source.counters.as_dict() | self._supply.counts
+        return counted | {f"hints_{name}": n for name, n in self.hints.stats().items()}
 
     def tend(self, now: float) -> None:
         """Give up copies if memory has become short, which it looks at once a second, and what is left of discards."""
@@ -140,12 +149,13 @@ class ExpertBank:
         """
         for layer in np.flatnonzero(wanted.any(axis=1)).tolist():
             layer_of(self.layout, layer)  # says if it has no experts
+        self._supply.make_room(wanted)
         self._source.make_room(wanted, rank)
 
     def prepare(self, layer: int, experts: NDArray[np.integer[Any]]) -> Iterator[None]:
         """Make these experts ready, a piece for each item taken.
 
-        ExpertError if one is out of range or not in this share, or the file has changed.
+        ExpertError if one is out of range, not in this share or not to be had, or the file has changed.
 
         No experts are none of any layer.
         """
@@ -153,6 +163,7 @@ class ExpertBank:
             return
         check_ids(self.layout, layer, experts)
         check_there(self._there, layer, experts)
+        yield from self._supply.bring(layer, experts)
         self.table.check(layer, experts)
         for _ in self._source.prepare(layer, experts):
             yield
@@ -171,6 +182,7 @@ class ExpertBank:
     def close(self) -> None:
         """Give up what the source holds, and no longer survive changes of the files. May be called again."""
         self._source.close()
+        self._supply.close()
         self.table.close()
 
     def __enter__(self) -> Self:

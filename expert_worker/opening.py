@@ -23,6 +23,7 @@ from expert_worker.sources.direct import DirectSource
 from expert_worker.sources.mapped import MappedSource
 from expert_worker.sources.shared import SharedSource, arena_layout
 from expert_worker.sources.source import Source
+from expert_worker.supply import Supply
 from protocol.errors import ArenaError, ConfigError
 from protocol.host_ledger import planning
 from protocol.host_memory import host_memory
@@ -35,13 +36,22 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def open_bank(model: Model, threads: int, asked: Asked, siblings: Siblings = ALONE) -> Iterator[tuple[ExpertBank, str]]:
-    """The bank, and the pages that it computes from (`Hello.pages`). ConfigError for a source that cannot be had."""
+def open_bank(
+    model: Model, threads: int, asked: Asked, siblings: Siblings = ALONE, supply: Supply | None = None
+) -> Iterator[tuple[ExpertBank, str]]:
+    """The bank, and the pages that it computes from (`Hello.pages`). ConfigError for a source that cannot be had.
+
+    `supply` brings weights that are not in the model's files yet.
+    """
+    if supply is not None and asked.source == "shared":
+        raise ConfigError(
+            "a shared arena has all experts at once, and a cache those that are assigned; take another source"
+        )
     for left in sweep(FOLDER):
         log.info("removed %s, which processes that were killed had left", left)
     choice = choose(asked, facts_of(model, siblings))
     log.info("experts come from: %s (%s)", choice.source, choice.why)
-    with ExpertBank(model, native.Pool(threads), lambda table: _source(table, model, choice, siblings)) as bank:
+    with ExpertBank(model, native.Pool(threads), lambda table: _source(table, model, choice, siblings), supply) as bank:
         match bank.source:
             case MappedSource():
                 yield bank, pages_of(model)

@@ -22,6 +22,7 @@ TIER_COUNTS = (
         "load_us",
     ),
     *("copied_experts", "copied_bytes", "locked_bytes", "shed_bytes"),
+    *("fetched_bytes", "fetch_us", "fetch_left_bytes", "fetched_damaged"),
     *(
         "hints_hinted",
         "hints_useful",
@@ -34,5 +35,5 @@ TIER_COUNTS = (
     ),
     *("hints_missed", "hints_closed", "hints_off", "hints_late_us"),
 )
-"""What a beat counts under `tiers`: `expert_worker.sources.source.Counters`, and with `hints_` before each name
-`expert_worker.hints.HintBook.stats`. A report passes on no others."""
+"""What a beat counts under `tiers`: `expert_worker.sources.source.Counters`, `expert_worker.supply.Supply.counts`, and
+with `hints_` before each name `expert_worker.hints.HintBook.stats`. A report passes on no others."""

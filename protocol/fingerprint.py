@@ -36,6 +36,12 @@ def fingerprint(files: ModelFiles, layout: ExpertLayout) -> str:
     return state.hexdigest()
 
 
+def samples_of(size: int) -> tuple[tuple[int, int], ...]:
+    """Offset and bytes of what is looked at of a file of that size."""
+    count = min(SAMPLE_BYTES, size)
+    return tuple((offset, count) for offset in (0, (size - count) // 2, size - count))
+
+
 def _layout(state: _Hash, layout: ExpertLayout) -> None:
     _numbers(state, len(layout.layers), layout.experts, layout.width, layout.expert_width, layout.largest_blob)
     for role in layout.role_tensors():
@@ -47,8 +53,7 @@ def _layout(state: _Hash, layout: ExpertLayout) -> None:
 def _file(state: _Hash, file: MappedFile) -> None:
     _text(state, file.path.name)
     _numbers(state, file.size)
-    count = min(SAMPLE_BYTES, file.size)
-    for offset in (0, (file.size - count) // 2, file.size - count):
+    for offset, count in samples_of(file.size):
         _numbers(state, offset, count)
         state.update(file.read(offset, count))
 

@@ -27,6 +27,8 @@ class MappedFile:
     def __init__(self, path: Path, descriptor: int) -> None:
         """Takes over `descriptor`, open for reading. Use `open`."""
         self.path = path.absolute()
+        self.filling = False
+        """Whether parts of it are written while it is open, by us: then its time of modification tells nothing."""
         self._descriptor = descriptor
         status = os.fstat(descriptor)
         self.size, self.modified_ns = status.st_size, status.st_mtime_ns
@@ -113,7 +115,7 @@ class MappedFile:
     def _difference(self, now: os.stat_result) -> str | None:
         if now.st_size != self.size:
             return f"its size was {self.size} bytes when opened and is {now.st_size} now"
-        if now.st_mtime_ns != self.modified_ns:
+        if now.st_mtime_ns != self.modified_ns and not self.filling:
             return f"its modification time was {self.modified_ns} ns when opened and is {now.st_mtime_ns} ns now"
         return None
 

@@ -17,21 +17,27 @@ from protocol.shards import ModelFiles
 class Model:
     """An open model whose numbers and expert tensors have been checked. Dense tensors: `layout.check_dense`."""
 
-    def __init__(self, files: ModelFiles) -> None:
-        """Takes over `files`. ModelError for whatever would be computed wrongly, or not at all."""
+    def __init__(self, files: ModelFiles, *, filling: bool = False) -> None:
+        """Takes over `files`. ModelError for whatever would be computed wrongly, or not at all.
+
+        With `filling`, weights are still to be written to the files: whoever has that done knows which are there.
+        """
         self.files = files
         self.geometry = Geometry.of(files)
         self.layout = ExpertLayout.of(files, self.geometry)
         self.there = experts_there(files, self.geometry)
         """(layers, experts): 1 for those whose weights are there; None if all are."""
-        check_holes(files)
+        if not filling:
+            check_holes(files)
+        for each in files.files:
+            each.file.filling = filling
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Self:
+    def open(cls, path: str | os.PathLike[str], *, filling: bool = False) -> Self:
         """Open the model at `path`: a file, one of several, or a folder (`ModelFiles.open`). ModelError if unsound."""
         files = ModelFiles.open(path)
         try:
-            return cls(files)
+            return cls(files, filling=filling)
         except BaseException:
             files.close()
             raise

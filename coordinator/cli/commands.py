@@ -28,6 +28,7 @@ COMMANDS = (
     "worker",
     "peer",
     "lookahead",
+    "weights",
     "model",
     "profile",
     "keys",

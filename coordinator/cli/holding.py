@@ -46,7 +46,7 @@ def become(
     module: str,
     *more: str,
     connect: str,
-    model: Path,
+    model: Path | None,
     name: str | None,
     keys: Path | None,
     orphan_s: int,
@@ -60,7 +60,8 @@ def become(
     name = f"{socket.gethostname()[:40]}-{os.getpid()}" if name is None else name
     if not is_name(name):
         raise ConfigError(f"--name is {name!r}, expected 1 to {MAX_NAME} printable characters")
-    arguments = [f"--connect={connect}", f"--model={model}", f"--name={name}"]  # which may begin with a dash
+    arguments = [f"--connect={connect}", f"--name={name}"]  # which may begin with a dash
+    arguments += [] if model is None else [f"--model={model}"]
     arguments += [] if keys is None else [f"--keys={keys}"]
     arguments += [f"--orphan-s={orphan_s}", f"--drain-s={drain_s}", *more]
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until protocol.startup has them end it without a traceback

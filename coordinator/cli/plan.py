@@ -24,8 +24,8 @@ def _counts(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     if value is None:
         return None
     parts = [part.strip() for part in value.split(",")]
-    if not all(part.isdecimal() and 1 <= int(part) <= MAX_ALL_WORKERS for part in parts):
-        expected = f"numbers from 1 to {MAX_ALL_WORKERS} with commas between"
+    if not all(part.isdecimal() and int(part) <= MAX_ALL_WORKERS for part in parts):
+        expected = f"numbers from 0 to {MAX_ALL_WORKERS} with commas between"
         raise ConfigError(f"--workers is {value or 'empty'}, expected {expected}")
     return tuple(int(part) for part in parts)
 
@@ -38,7 +38,7 @@ def _counts(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     "counts",
     metavar="N,N",
     callback=_counts,
-    help="Simulate as many workers like those of CONFIG, each on a machine of its own; several numbers are compared.",
+    help="So many workers like those of CONFIG, each on a machine of its own; several numbers, 0 too, are compared.",
 )
 @click.option("--conversations", type=Whole(1, MAX_ROWS), default=1, show_default=True, help="Answered at once.")
 @click.option("--tokens", type=Whole(1, 10_000), default=32, show_default=True, help="Simulate so many of each.")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import shlex
 
 from coordinator.cli.output import put
-from coordinator.config import inputs_endpoint, work_endpoint
+from coordinator.config import WEIGHTS, inputs_endpoint, work_endpoint
 from coordinator.launch_plan import LaunchPlan, ProcessPlan
 from coordinator.wording import counted
+from protocol.neighbours import bulk_endpoint
 
 
 def print_plan(plan: LaunchPlan) -> None:
     """The processes of a plan, with what each is given and the command that starts it."""
     put(f"model    {plan.model}\ncontrol  {plan.listen}\nwork     {work_endpoint(plan.listen)}\n")
     put(f"inputs   {inputs_endpoint(plan.listen)}\n")
+    if any(process.name == WEIGHTS for process in plan.processes):
+        put(f"bulk     {bulk_endpoint(plan.listen)}\n")
     put(f"{plan.lookahead}\n")
     for process in plan.processes:
         put(f"\n{process.name}: {_share(process)}\n  {shlex.join(process.command)}\n")

@@ -74,8 +74,8 @@ def tell_simulation(config: ClusterConfig, asked: Asked, *, as_json: bool) -> No
             )
             say(f"simulating {scenario.workers} workers")
             found.decoded.append(decode(scenario, asked.tokens))
-            if asked.mishaps:
-                found.pauses.append({kind: _pauses(scenario, kind, asked.mishaps, say) for kind in MISHAPS})
+            if asked.mishaps and scenario.workers:
+                found.pauses[scenario.workers] = {kind: _pauses(scenario, kind, asked.mishaps, say) for kind in MISHAPS}
     put((as_object if as_json else as_text)(found))
 
 

@@ -50,8 +50,8 @@ class Found:
     variation: float
     peers: int
     decoded: list[Decoded] = field(default_factory=list)
-    pauses: list[dict[Mishap, Pauses]] = field(default_factory=list)
-    """Of each of `decoded`, if mishaps were asked for."""
+    pauses: dict[int, dict[Mishap, Pauses]] = field(default_factory=dict)
+    """By the number of workers, if mishaps were asked for."""
 
 
 def as_text(found: Found) -> str:
@@ -74,10 +74,10 @@ def as_text(found: Found) -> str:
 def as_object(found: Found) -> str:
     """One line of JSON."""
     sides = [_as_values(decoded) for decoded in found.decoded]
-    for side, pauses in zip(sides, found.pauses, strict=False):
+    for side in sides:
         side["pauses_s"] = {
             kind: {"p50": one.percentile_s(50), "p99": one.percentile_s(99), "times": len(one.pause_s)}
-            for kind, one in pauses.items()
+            for kind, one in found.pauses.get(side["workers"], {}).items()
         }
     whole = {
         "model": found.model,
@@ -94,6 +94,22 @@ def remarks(found: Found) -> Iterator[str]:
     """What limits, and what to do about it, in sentences."""
     decoded = found.decoded
     best = max(decoded, key=lambda one: one.tokens_per_s)
+    if not best.workers and len(decoded) > 1:
+        yield "the coordinator alone is fastest, if its memory has all experts: calls take longer than workers save"
+    if helped := [one for one in decoded if one.workers]:
+        yield from _of_workers(helped)
+    for one in decoded:
+        if one.idle:
+            yield f"{one.idle} of {counted(one.workers, 'worker')} get no experts"
+        if one.workers and one.local >= LITTLE:
+            yield f"with {counted(one.workers, 'worker')}, the coordinator computes {percent(one.local)} of all entries"
+    if found.peers:
+        yield f"{counted(found.peers, 'peer')} of the file are left out: how fast their GPUs are cannot be tried here"
+
+
+def _of_workers(decoded: list[Decoded]) -> Iterator[str]:
+    """What limits the best number of them, and how many are enough."""
+    best = max(decoded, key=lambda one: one.tokens_per_s)
     share = best.parts_s[best.limit] / sum(best.parts_s.values())
     yield (
         f"with {counted(best.workers, 'worker')}, {percent(share)} of a token's time are {IN_WORDS[best.limit]}:"
@@ -104,13 +120,6 @@ def remarks(found: Found) -> Iterator[str]:
     )
     if enough.workers < max(one.workers for one in decoded):
         yield f"more than {counted(enough.workers, 'worker')} gain less than {percent(LITTLE)}"
-    for one in decoded:
-        if one.idle:
-            yield f"{one.idle} of {counted(one.workers, 'worker')} get no experts"
-        if one.local >= LITTLE:
-            yield f"with {counted(one.workers, 'worker')}, the coordinator computes {percent(one.local)} of all entries"
-    if found.peers:
-        yield f"{counted(found.peers, 'peer')} of the file are left out: how fast their GPUs are cannot be tried here"
 
 
 def _facts(found: Found) -> Iterator[tuple[str, str]]:
@@ -152,13 +161,13 @@ def _speeds(decoded: list[Decoded]) -> Table:
 def _mishaps(found: Found) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("workers", justify="right")
-    kinds = list(found.pauses[0])
+    kinds = next(iter(found.pauses.values())).keys()
     for kind in kinds:
         table.add_column(f"{kind}, ms", justify="right")
         table.add_column("P99", justify="right")
-    for decoded, pauses in zip(found.decoded, found.pauses, strict=True):
+    for workers, pauses in found.pauses.items():
         cells = [f"{1000 * pauses[kind].percentile_s(percentile):.3g}" for kind in kinds for percentile in (50, 99)]
-        table.add_row(str(decoded.workers), *cells)
+        table.add_row(str(workers), *cells)
     return table
 
 

@@ -46,13 +46,23 @@ def _of_state(worker: dict[str, Any]) -> Iterator[str]:
             yield f"{name} is late with an answer, and gets no work until that has come" + (why and f"; {why}")
         case "assigned" | "loading":
             done, total = worker["progress"]
-            yield f"{name} makes its experts ready: {done} of {counted(total, 'layer')}" + (why and f"; {why}")
+            ready = f"{done} of {counted(total, 'layer')}{_still_to_fetch(worker)}"
+            yield f"{name} makes its experts ready: {ready}" + (why and f"; {why}")
         case "draining":
             yield f"{name} leaves as soon as others hold its experts"
         case _ if why and worker["sign"] != "busy":
             yield f"{name} is {worker['sign']}: {why}"
     if "left_out" in worker:
         yield f"{name} is given no experts, for it would slow the cluster down: {worker['left_out']}"
+
+
+def _still_to_fetch(worker: dict[str, Any]) -> str:
+    tiers = Tiers.of(worker)
+    if tiers is None or not tiers["fetch_left_bytes"]:
+        return ""
+    rate = "" if tiers.fetch_rate is None else f" at {size(int(tiers.fetch_rate))}/s"
+    left = size(tiers["fetch_left_bytes"])
+    return f"; it has fetched {size(tiers['fetched_bytes'])} of weights{rate}, {left} are to come"
 
 
 def _of_reads(name: str, tiers: Tiers) -> Iterator[str]:
@@ -70,6 +80,8 @@ def _of_reads(name: str, tiers: Tiers) -> Iterator[str]:
 def _of_tiers(name: str, tiers: Tiers) -> Iterator[str]:
     if tiers["shed_bytes"]:
         yield f"{name} gave up {size(tiers['shed_bytes'])} of copies, because memory was short"
+    if tiers["fetched_damaged"]:
+        yield f"{name} fetched {counted(tiers['fetched_damaged'], 'piece')} of weights again, which had come damaged"
     if tiers["fallbacks"]:
         yield f"{name} took the files' mapping {counted(tiers['fallbacks'], 'time')} where direct reads were meant"
     if tiers["hints_off"]:

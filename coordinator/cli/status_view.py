@@ -52,6 +52,7 @@ def page(where: str, load: Load) -> Page:
         _section("where experts' bytes came from, since each process began", READS, since_start),
         _section("lately", READS, lately),
         _section("copies in memory", COPIES, [one for one in since_start if one[1].any(*COPIED)]),
+        _section("weights fetched", FETCHES, [one for one in since_start if one[1].any(*FETCHED)]),
         _section("experts hinted at", HINTS, [one for one in since_start if one[1].any(*HINTED)]),
         _lookahead(report),
     )
@@ -167,6 +168,14 @@ COPIES: tuple[Column, ...] = (
     ("fallbacks", _count("fallbacks")),
 )
 COPIED = ("copied_bytes", "locked_bytes", "loaded_bytes", "shed_bytes", "fallbacks")
+FETCHES: tuple[Column, ...] = (
+    ("fetched", _bytes("fetched_bytes")),
+    ("in", _seconds("fetch_us")),
+    ("rate", lambda tiers: _rate(tiers.fetch_rate)),
+    ("to come", _bytes("fetch_left_bytes")),
+    ("damaged", _count("fetched_damaged")),
+)
+FETCHED = ("fetched_bytes", "fetch_left_bytes", "fetched_damaged")
 HINTS: tuple[Column, ...] = (
     ("hinted", _count("hints_hinted")),
     ("useful", _part("hints_useful", lambda tiers: tiers.useful_share)),

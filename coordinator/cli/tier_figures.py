@@ -73,6 +73,11 @@ class Tiers:
         return _ratio(self["loaded_bytes"], self["load_us"] * 1e-6)
 
     @property
+    def fetch_rate(self) -> float | None:
+        """Bytes a second while weights were fetched."""
+        return _ratio(self["fetched_bytes"], self["fetch_us"] * 1e-6)
+
+    @property
     def useful_share(self) -> float | None:
         """The hints that were of use, as a part of all that were followed."""
         return _ratio(self["hints_useful"], self["hints_hinted"])

@@ -13,6 +13,7 @@ from coordinator.simulation.mesh import SimulatedMesh
 from coordinator.simulation.outcome import Decoded, Pauses
 from coordinator.simulation.scenario import Scenario
 from coordinator.simulation.worker import SimulatedWorker
+from protocol.errors import ConfigError
 from protocol.messages import I32
 
 Mishap = Literal["killed", "frozen", "vanished", "joins"]
@@ -71,6 +72,8 @@ def pauses(scenario: Scenario, mishap: Mishap, times: int) -> Pauses:
 
     ConfigError if the cluster cannot be complete before the first.
     """
+    if not scenario.workers:
+        raise ConfigError("no worker can have a mishap where there is none")
     mesh = SimulatedMesh(scenario)
     mesh.gather()
     rng = np.random.default_rng(scenario.seed + 1)

@@ -61,12 +61,13 @@ Opening = Callable[[Model], AbstractContextManager[Holder]]
 """Makes the holder of an open model's experts. ExpertmeshError if that cannot be."""
 
 
-def parser(role: str, description: str) -> argparse.ArgumentParser:
-    """The options that all holders have."""
+def parser(role: str, description: str, *, needs_model: bool = True) -> argparse.ArgumentParser:
+    """The options that all holders have; one that can do without a model's file has `--model` as a choice."""
     made = argparse.ArgumentParser(prog=role, description=description)
     add = made.add_argument
     add("--connect", required=True, metavar="ENDPOINT", help="where the coordinator listens")
-    add("--model", required=True, metavar="FILE", help="the GGUF model: a file, one of its files, or their folder")
+    what = "the GGUF model: a file, one of its files, or their folder"
+    add("--model", required=needs_model, metavar="FILE", help=what)
     add("--name", default=f"{socket.gethostname()}-{os.getpid()}", help="what people call this process")
     add("--orphan-s", type=_seconds, default=60.0, metavar="S", help="leave after so long without a coordinator")
     add(
@@ -82,13 +83,13 @@ def parser(role: str, description: str) -> argparse.ArgumentParser:
     return made
 
 
-def run(options: argparse.Namespace, opening: Opening) -> int:
-    """Hold experts until it is time to leave; returns the exit code."""
+def run(options: argparse.Namespace, opening: Opening, model: Callable[[], Model] | None = None) -> int:
+    """Hold experts until it is time to leave; returns the exit code. `model` opens another one than `--model` names."""
     if options.parent is not None and not native.die_with_parent(options.parent):
         return 0
     logging.basicConfig(stream=sys.stderr, level=options.log.upper(), format="%(asctime)s %(levelname)s %(message)s")
     try:
-        leave = _hold(options, opening)
+        leave = _hold(options, opening, model or (lambda: Model.open(options.model)))
     except ExpertmeshError as error:
         leave = Leave(code=2, reason=str(error))
     except Exception as error:
@@ -101,12 +102,12 @@ def run(options: argparse.Namespace, opening: Opening) -> int:
     return leave.code
 
 
-def _hold(options: argparse.Namespace, opening: Opening) -> Leave:
+def _hold(options: argparse.Namespace, opening: Opening, open_model: Callable[[], Model]) -> Leave:
     """Open everything, serve, close everything. ExpertmeshError if the model or the endpoint is of no use."""
     keys = dial_keys(options.keys)
     endpoint = check_endpoint(options.connect, dial=True, keyed=keys is not None)
     orders, progress, found = Orders(), Progress(), Event()
-    with Model.open(options.model) as model, opening(model) as holder:
+    with open_model() as model, opening(model) as holder:
 
         def joined(desk: Desk) -> None:
             found.set()

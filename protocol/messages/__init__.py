@@ -35,13 +35,28 @@ from protocol.messages.hello import Hello, Refused, SayHello, Welcome
 from protocol.messages.life import Beat, BeatSeen, Drain, Drained, Stop, Stopped
 from protocol.messages.looking_ahead import LayerInput, Warm
 from protocol.messages.requests import AskStatus, Cancel, Finished, Prefilled, RequestFailed, Status, Submit, Token
+from protocol.messages.weights import (
+    MAX_DIGESTS,
+    MAX_PIECE_BYTES,
+    AskDigests,
+    AskHolders,
+    AskModel,
+    Digests,
+    FetchPiece,
+    Holders,
+    ModelOffer,
+    OfferPieces,
+    PieceBytes,
+    PieceFailed,
+)
 from protocol.messages.work import OpenWork, RunExperts, Sums, WorkFailed
 
 Any_ = (
     Hello | Welcome | Refused | SayHello | Assign | AssignProgress | AssignReady | AssignFailed | StageExchange
     | ExchangeStaged | CommitExchange | ExchangeCommitted | ExchangeFailed | Beat | BeatSeen | Stop | Stopped
     | Drain | Drained | OpenWork | RunExperts | Sums | WorkFailed | LayerInput | Warm | Submit | Cancel | Prefilled
-    | Token | Finished | RequestFailed | AskStatus | Status
+    | Token | Finished | RequestFailed | AskStatus | Status | AskModel | ModelOffer | FetchPiece | PieceBytes
+    | PieceFailed | AskDigests | Digests | OfferPieces | AskHolders | Holders
 )  # fmt: skip
 
 __all__ = [
@@ -53,8 +68,10 @@ __all__ = [
     "I64",
     "LOOKAHEAD_ROWS",
     "MAX_BEAT_S",
+    "MAX_DIGESTS",
     "MAX_ENTRIES_PER_ROW",
     "MAX_ENTRY_NS",
+    "MAX_PIECE_BYTES",
     "MAX_REASON",
     "MAX_ROWS",
     "MAX_STAGED",
@@ -65,6 +82,9 @@ __all__ = [
     "PROTOCOL",
     "U8",
     "Any_",
+    "AskDigests",
+    "AskHolders",
+    "AskModel",
     "AskStatus",
     "Assign",
     "AssignFailed",
@@ -74,16 +94,23 @@ __all__ = [
     "BeatSeen",
     "Cancel",
     "CommitExchange",
+    "Digests",
     "Drain",
     "Drained",
     "ExchangeCommitted",
     "ExchangeFailed",
     "ExchangeStaged",
+    "FetchPiece",
     "Finished",
     "Hello",
+    "Holders",
     "LayerInput",
     "Message",
+    "ModelOffer",
+    "OfferPieces",
     "OpenWork",
+    "PieceBytes",
+    "PieceFailed",
     "Prefilled",
     "Refused",
     "RequestFailed",

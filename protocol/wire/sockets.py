@@ -216,15 +216,21 @@ class Bound(_Socket):
     """A listening socket with many peers, each known by the id that ZeroMQ gave its connection."""
 
     def __init__(
-        self, endpoint: str, *, keys: ListenKeys | None = None, max_frame_bytes: int = SMALL_FRAME_BYTES
+        self,
+        endpoint: str,
+        *,
+        keys: ListenKeys | None = None,
+        max_frame_bytes: int = SMALL_FRAME_BYTES,
+        queue: int | None = None,
     ) -> None:
         """Listen. ConfigError if the endpoint cannot be had, or is not on this machine and there are no `keys`.
 
-        No peer may send a frame longer than `max_frame_bytes`, MAX_FRAME_BYTES at most, nor does this side.
+        No peer may send a frame longer than `max_frame_bytes`, MAX_FRAME_BYTES at most, nor does this side. With
+        `queue`, so many messages at most wait for a peer, or of one.
         """
         endpoint = check_endpoint(endpoint, keyed=keys is not None)
         # Copied are the peer, and the frame with all that is small.
-        super().__init__(zmq.ROUTER, max_frame_bytes=max_frame_bytes, copied_frames=2, keys=keys)
+        super().__init__(zmq.ROUTER, max_frame_bytes=max_frame_bytes, copied_frames=2, keys=keys, queue=queue)
         self._allowed = None if keys is None else keys.allowed
         self._sender = ""
         self.endpoint = self._bind(endpoint)

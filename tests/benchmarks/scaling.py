@@ -1,8 +1,9 @@
 """What 1 to 256 workers do for a large model: simulated, so it does not depend on the machine that runs this.
 
-A model is its sizes in four and a half bits, and a machine is the bytes that it reads a second: --worker-gb-s and
---coordinator-gb-s are as measured of two and of sixteen threads (docs/results.md), and so are the costs of calls
-(`Costs`, `stated`).
+A model is its sizes in four and a half bits, and a machine is the bytes that it reads a second: --gb-s of each
+processor, the coordinator's among them, and --dense-gb-s of whatever computes the coordinator's dense half. Both are as
+measured, of two and of sixteen threads (docs/results.md), and so are the costs of calls (`Costs`, `stated`). With 0
+workers the coordinator computes all experts, if its memory has them.
 """
 
 from __future__ import annotations
@@ -42,25 +43,25 @@ MODELS = {
 EXPERTS, USED = 128, 8
 ROW = 0.1
 """What a dense row more costs, of the first one's time: weights are read once for all."""
-WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+WORKERS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def scenario(workers: int, options: argparse.Namespace) -> Scenario:
     """So many equal machines, but for chance."""
     model = MODELS[options.model]
     stock = Stock(slot_bytes=(model.expert_bytes,) * model.layers, experts=EXPERTS)
-    layer_s, head_s = (count / (options.coordinator_gb_s * 1e9) for count in (model.layer_bytes, model.head_bytes))
+    layer_s, head_s = (count / (options.dense_gb_s * 1e9) for count in (model.layer_bytes, model.head_bytes))
     costs = Costs(
         layer_s=layer_s,
         layer_row_s=ROW * layer_s,
         step_s=head_s,
         step_row_s=ROW * head_s,
-        entry_s=model.expert_bytes / (options.coordinator_gb_s * 1e9),
+        entry_s=model.expert_bytes / (options.gb_s * 1e9),
     )
     kind = Kind(
         name="worker",
         count=workers,
-        entry_s=Varied(mean=model.expert_bytes / (options.worker_gb_s * 1e9), between=0.1, within=0.1),
+        entry_s=Varied(mean=model.expert_bytes / (options.gb_s * 1e9), between=0.1, within=0.1),
         answer_s=Varied(mean=ANSWER_S, within=CHANCE),
         round_trip_s=Varied(mean=HERE_ROUND_TRIP_S + options.round_trip_ms / 1000, within=CHANCE),
         bytes_per_s=options.mbit * 1e6 / 8,
@@ -68,7 +69,7 @@ def scenario(workers: int, options: argparse.Namespace) -> Scenario:
     return Scenario(
         shape=Shape(stock=stock, used=USED, width=model.width),
         costs=costs,
-        kinds=(kind,),
+        kinds=(kind,) if workers else (),
         rows=options.conversations,
         port_bytes_per_s=kind.bytes_per_s,
         limits=CallLimits(),
@@ -149,8 +150,8 @@ def main() -> None:
     parser.add_argument("--conversations", type=int, default=1)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--times", type=int, default=20, help="of each mishap")
-    parser.add_argument("--worker-gb-s", type=float, default=20.0)
-    parser.add_argument("--coordinator-gb-s", type=float, default=90.0)
+    parser.add_argument("--gb-s", type=float, default=20.0)
+    parser.add_argument("--dense-gb-s", type=float, default=90.0)
     parser.add_argument("--round-trip-ms", type=float, default=0.2)
     parser.add_argument("--mbit", type=float, default=1000.0)
     parser.add_argument("--seed", type=int, default=0)

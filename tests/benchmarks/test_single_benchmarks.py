@@ -147,3 +147,12 @@ def test_sources_of_a_model_larger_than_memory_are_measured_in_a_group(demo_mode
         assert float(tokens_per_s) > 0
         assert float(stall_ms) >= 0
         assert hits.endswith("%")
+
+
+def test_what_failures_cost_is_told_for_every_trouble() -> None:
+    rows = printed("failures.py", "--rounds", "1", "--tokens", "60", "--only", "pauses")
+    assert [row[:2] for row in rows[1:]] == [
+        [who, trouble]
+        for who in ("another worker", "the coordinator")
+        for trouble in ("nothing", "killed", "frozen", "cut off")
+    ]

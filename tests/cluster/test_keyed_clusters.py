@@ -53,7 +53,7 @@ def test_the_same_bits_and_a_key_that_is_taken_back_in_the_middle(
         cluster.ready()
         script = [
             Then(20, lambda: take_back(settings["keys"], "garage")),
-            Then(lambda report: worker_of(report, "worker-1")["state"] == "gone", lambda: None),
+            Then(lambda report: worker_of(report, "worker-1")["state"] in ("gone", "lost"), lambda: None),
         ]
         answer = cluster.answer(prompt, 1900, script=script)
         reference.check(answer)
@@ -62,6 +62,18 @@ def test_the_same_bits_and_a_key_that_is_taken_back_in_the_middle(
         report = cluster.status()
         assert in_force(report) == 1
         assert worker_of(report, "worker-0")["state"] == "ready"
+
+
+def test_a_coordinator_that_is_started_again_finds_its_workers_and_they_it(
+    demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
+) -> None:
+    with live_cluster(demo_model, tmp_path, workers=2, **keyed(tmp_path)) as cluster:
+        reference.check(cluster.answer(prompt, 20))
+        cluster.coordinator.kill()
+        cluster.restart_coordinator()
+        cluster.ready()
+        reference.check(cluster.answer(prompt, 20))
+        assert [worker.exit_code() for worker in cluster.workers] == [None, None]
 
 
 def test_lookahead_processes_have_keys_too(

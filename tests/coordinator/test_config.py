@@ -83,6 +83,8 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         profile = "a.profile"
         local_experts = false
         orphan_s = 5
+        bulk = true
+        bulk_mb_s = 12
         [[workers]]
         name = "box-a"
         count = 2
@@ -92,6 +94,10 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         [[workers]]
         name = "box-b"
         model_path = "copy.gguf"
+        [[workers]]
+        name = "box-c"
+        cache = "weights"
+        give = "tcp://127.0.0.1:7700"
         [[peers]]
         name = "gpu"
         [[peers]]
@@ -111,9 +117,11 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
     assert config.coordinator.profile == tmp_path / "a.profile"
     assert config.coordinator.orphan_s == 5
     assert (config.coordinator.device, config.coordinator.vram_gib) == ("cuda:1", 8.0)
+    assert (config.coordinator.bulk, config.coordinator.bulk_mb_s) == (True, 12.0)
     assert config.workers == (
         WorkerGroup(name="box-a", count=2, threads=4),
         WorkerGroup(name="box-b", model_path=tmp_path / "copy.gguf"),
+        WorkerGroup(name="box-c", cache=tmp_path / "weights", give="tcp://127.0.0.1:7700"),
     )
     assert config.peers == (
         PeerConfig(name="gpu", device=0, vram_gib=None),

@@ -123,8 +123,8 @@ COMMAND_LINES: Rows = {
     ),
     "status at once": ("status --within-s 0", "--within-s is 0, expected a whole number from 1 to 3600"),
     "plan for no worker": (
-        "plan {folder}/good.toml --simulate --workers 1,0",
-        "--workers is 1,0, expected numbers from 1 to 256 with commas between",
+        "plan {folder}/good.toml --simulate --workers 1,-1",
+        "--workers is 1,-1, expected numbers from 0 to 256 with commas between",
     ),
     "plan on a slow line": (
         "plan {folder}/good.toml --simulate --mbit 0",
@@ -580,12 +580,49 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     "unknown key": (
         f"{MODEL}[coordinator]\nspeed = 1\n",
         "line 4: coordinator.speed: unknown; known are "
-        "listen, threads, kv, chunk, drafts, halves, device, vram_gib, local_experts, audit, profile",
+        "listen, threads, kv, chunk, drafts, halves, device, vram_gib, local_experts, orphan_s, audit, bulk, "
+        "bulk_mb_s, profile",
     ),
     "unknown key of a group": (
         f"{MODEL}{GROUP}speed = 1\n",
         "line 5: workers.speed: unknown; known are name, count, threads, host, source, ram_gib, headroom_gib, "
-        "model_path, command, keys_path",
+        "model_path, command, keys_path, cache, give",
+    ),
+    "cache and model": (
+        f'{MODEL}{GROUP}cache = "c"\nmodel_path = "DEMO"\n',
+        "line 5: workers.cache: weights are fetched there, and model_path names a model: take one",
+    ),
+    "cache and arena": (
+        f'{MODEL}{GROUP}cache = "c"\nsource = "shared"\n',
+        'line 5: workers.cache: of no use with source = "shared", which needs all experts',
+    ),
+    "file for a cache": (
+        f'{MODEL}{GROUP}cache = "pipe"\n',
+        "line 5: workers.cache: {folder}/pipe is not a folder",
+    ),
+    "number for a cache": (
+        f"{MODEL}{GROUP}cache = 3\n",
+        "line 5: workers.cache: the path of a folder is expected, found 3",
+    ),
+    "nothing to give": (
+        f'{MODEL}{GROUP}give = "tcp://127.0.0.1:7700"\n',
+        "line 5: workers.give: what is in their cache is given there, so it needs cache",
+    ),
+    "peer called as what gives": (
+        f'{MODEL}{GROUP}cache = "c"\ngive = "ipc://@g"\n[[peers]]\nname = "box-weights"\n',
+        "line 8: peers.name: what gives from a cache is called box-weights too",
+    ),
+    "bulk in words": (
+        f'{MODEL}[coordinator]\nbulk = "yes"\n',
+        'line 4: coordinator.bulk: true or false is expected, found "yes"',
+    ),
+    "no rate": (
+        f"{MODEL}[coordinator]\nbulk_mb_s = 0\n",
+        "line 4: coordinator.bulk_mb_s: a number above 0 and at most 100000 is expected, found 0",
+    ),
+    "worker called weights": (
+        f'{MODEL}[[peers]]\nname = "weights"\n',
+        "line 4: peers.name: the weights process is called weights too",
     ),
     "number for a profile": (
         f"{MODEL}[coordinator]\nprofile = 3\n",
@@ -669,8 +706,8 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     ),
     "last port": (
         f'{MODEL}[coordinator]\nlisten = "tcp://127.0.0.1:65535"\n',
-        "line 4: coordinator.listen: endpoint 'tcp://127.0.0.1:65535': the next two ports are for work and layer "
-        "inputs, so 65533 at most is expected",
+        "line 4: coordinator.listen: endpoint 'tcp://127.0.0.1:65535': the next three ports are for work, layer "
+        "inputs and weights, so 65532 at most is expected",
     ),
     "any port": (
         f'{MODEL}[coordinator]\nlisten = "tcp://127.0.0.1:*"\n',

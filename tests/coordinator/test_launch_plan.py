@@ -72,6 +72,23 @@ def test_keys_are_named_by_path_and_all_addresses_are_dialled_here() -> None:
     assert "--keys /etc/far.key" in far
 
 
+def test_a_tunnel_leads_to_a_coordinator_with_keys_at_loopback() -> None:
+    host = Host(name="garage.local")
+    config = ClusterConfig(
+        model=MODEL,
+        coordinator=CoordinatorConfig(listen="tcp://0.0.0.0:7600", threads=2),
+        workers=(WorkerGroup(name="far", host=host, keys_path=Path("/etc/far.key")),),
+        keys=Path("/keys"),
+    )
+    plan = resolve(config, python="py", cores=(), tunnels=(host,))
+    _, tunnel, far = (" ".join(process.command) for process in plan.processes)
+    assert "127.0.0.1:7600" in tunnel
+    assert "0.0.0.0" not in tunnel
+    assert "--connect tcp://127.0.0.1:7600" in far
+    assert "--keys /etc/far.key" in far
+    assert "/keys" not in far.replace("/etc/far.key", "")
+
+
 @pytest.mark.parametrize(
     ("vram_gib", "told"), [(None, "auto"), (0.0, "0"), (8.0, "8"), (0.001, "0.001"), (79.123456, "79.123456")]
 )
@@ -208,3 +225,45 @@ def test_a_cluster_for_one_answer_never_listens_where_its_file_says() -> None:
     assert len({one.coordinator.listen for one in (config, private, again)}) == 3
     assert private.coordinator.listen.startswith("ipc://@expertmesh-")
     assert (private.coordinator.kv, private.coordinator.threads, private.workers) == ("f32", 3, config.workers)
+
+
+def test_workers_that_fetch_their_weights_have_no_model_and_a_process_that_gives_them() -> None:
+    config = ClusterConfig(
+        model=MODEL,
+        coordinator=CoordinatorConfig(listen="tcp://127.0.0.1:7600", threads=2, bulk_mb_s=12.5),
+        workers=(WorkerGroup(name="box"), WorkerGroup(name="attic", count=2, cache=Path("/cache"))),
+    )
+    coordinator, weights, _, *attic = resolve(config, python="py", cores=()).processes
+    assert coordinator.command[coordinator.command.index("--workers") + 1] == "1"  # nobody waits for a download
+    assert weights.name == "weights"
+    assert " ".join(weights.command) == (
+        "py -P -m expert_worker.weights.main --model /models/m.gguf --listen tcp://127.0.0.1:7603 --mb-s 12.5"
+    )
+    for number, worker in enumerate(attic):
+        told = f"--connect tcp://127.0.0.1:7600 --cache /cache --name attic-{number} --threads 1 --of 3/3"
+        assert " ".join(worker.command[4:]) == told
+
+
+@pytest.mark.parametrize(
+    ("bulk", "count", "gives"), [(False, 0, False), (True, 0, True), (False, 1, True), (True, 1, True)]
+)
+def test_weights_are_given_where_somebody_may_want_them(bulk: bool, count: int, gives: bool) -> None:
+    coordinator = CoordinatorConfig(listen="ipc://@x", threads=1, bulk=bulk)
+    groups = (WorkerGroup(name="attic", count=count, cache=Path("/cache")),)
+    plan = resolve(ClusterConfig(model=MODEL, coordinator=coordinator, workers=groups), python="py", cores=())
+    assert ("weights" in [process.name for process in plan.processes]) == gives
+
+
+def test_a_cache_may_be_given_to_others_by_a_process_beside_its_workers() -> None:
+    config = ClusterConfig(
+        model=MODEL,
+        coordinator=CoordinatorConfig(listen="ipc://@x", threads=1),
+        workers=(
+            WorkerGroup(name="attic", cache=Path("/cache"), give="tcp://127.0.0.1:7700"),
+            WorkerGroup(name="none", count=0, cache=Path("/none"), give="tcp://127.0.0.1:7701"),
+        ),
+    )
+    [_, _, giver, _] = resolve(config, python="py", cores=()).processes
+    assert giver.name == "attic-weights"
+    assert not any(group.give for group in kept_private(config).workers)  # its endpoint may be another cluster's
+    assert " ".join(giver.command[4:]) == ("--cache /cache --connect ipc://@x --listen tcp://127.0.0.1:7700 --mb-s 100")

@@ -33,7 +33,7 @@ def test_work_listens_beside_control(control: str, work: str) -> None:
     ("control", "inputs"),
     [
         ("tcp://127.0.0.1:7600", "tcp://127.0.0.1:7602"),
-        ("tcp://127.0.0.1:65533", "tcp://127.0.0.1:65535"),
+        ("tcp://127.0.0.1:65532", "tcp://127.0.0.1:65534"),
         ("tcp://127.0.0.1:*", "tcp://127.0.0.1:*"),
         ("ipc://@mesh", "ipc://@mesh-inputs"),
     ],

@@ -13,6 +13,7 @@ from coordinator.report import SHOWN_GONE, SHOWN_GONE_S, mesh_report
 from coordinator.tallies import Counters, Tally
 from expert_worker.hints import HintBook
 from expert_worker.sources.source import Counters as TierCounters
+from expert_worker.supply import Supply
 from protocol.codec import MAX_HEADER_BYTES, encode
 from protocol.expert_sources import BEAT_SOURCES, SOURCES, TIER_COUNTS
 from protocol.fields import MAX_ITEMS
@@ -79,7 +80,11 @@ def report_of(**claims: Any) -> dict[str, Any]:
 
 
 def test_all_that_tiers_count_is_passed_on_by_name_and_nothing_else() -> None:
-    counted = TierCounters().as_dict() | {f"hints_{name}": count for name, count in HintBook().stats().items()}
+    counted = (
+        TierCounters().as_dict()
+        | Supply().counts
+        | {f"hints_{name}": count for name, count in HintBook().stats().items()}
+    )
     assert sorted(counted) == sorted(TIER_COUNTS)
     claimed = {name: number for number, name in enumerate(TIER_COUNTS)}
     assert report_of(tiers=claimed | {"made_up": 5})["tiers"] == claimed

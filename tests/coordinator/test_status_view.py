@@ -150,6 +150,11 @@ def test_every_state_that_is_not_as_it_should_be_has_a_sentence() -> None:
     assert remarks_of(
         worker_row("a", state="suspect"),
         worker_row("b", state="loading", progress=[2, 6]),
+        worker_row(
+            "k",
+            state="loading",
+            tiers=tiers(fetched_bytes=10**9, fetch_us=10_000_000, fetch_left_bytes=3 * 10**9, fetched_damaged=1),
+        ),
         worker_row("c", state="failed", reason="no room"),
         worker_row("d", state="gone", reason="it left", since_start=None, beat_age_s=None),
         worker_row("e", state="lost", reason="silent for 3.1 s", since_start=None),
@@ -161,6 +166,8 @@ def test_every_state_that_is_not_as_it_should_be_has_a_sentence() -> None:
     ) == [
         "a is late with an answer, and gets no work until that has come",
         "b makes its experts ready: 2 of 6 layers",
+        "k makes its experts ready: 6 of 6 layers; it has fetched 1 GB of weights at 100 MB/s, 3 GB are to come",
+        "k fetched 1 piece of weights again, which had come damaged",
         "c gets no work: no room",
         "d is gone: it left",
         "e is lost: silent for 3.1 s",

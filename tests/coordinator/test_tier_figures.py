@@ -37,6 +37,7 @@ def test_time_is_spent_in_kernels_or_waiting_for_files() -> None:
 def test_rates_of_loading_and_worth_of_hints() -> None:
     one = figures(loaded_bytes=10, load_us=5_000_000, hints_hinted=4, hints_useful=3)
     assert (one.load_rate, one.useful_share) == (2.0, 0.75)
+    assert figures(fetched_bytes=10, fetch_us=4_000_000).fetch_rate == 2.5
     assert (figures().load_rate, figures().useful_share) == (None, None)
 
 

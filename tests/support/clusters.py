@@ -28,6 +28,7 @@ from coordinator.sampling import Sampling
 from protocol.endpoints import check_endpoint
 from protocol.keys import dial_keys
 from protocol.messages import Prefilled, Token
+from protocol.neighbours import bulk_endpoint
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [str(ROOT), str(ROOT / "tests" / "support")]
@@ -176,6 +177,9 @@ class LiveCluster:
         listen: str | None = None,
         keys: Path | None = None,
         links: Mapping[int, BadLink] | None = None,
+        caches: Mapping[int, Path] | None = None,
+        weights_module: str = "expert_worker.weights.main",
+        weights_options: Sequence[str] = (),
     ) -> None:
         """`problems` names, by number, workers that misbehave, and how (problem_worker); `isas` is for the workers.
 
@@ -183,7 +187,8 @@ class LiveCluster:
         workers that have no problem. The workers numbered in `peers` are peers on an emulated device, called peer-N.
         `own_options` are a worker's own, after the `worker_options` of all. All processes run in the `group`. The
         coordinator listens at a fresh name unless told where to `listen`; all have the `keys` of that folder, or none.
-        Workers in `links` are behind these, which lead to a port.
+        Workers in `links` are behind these, which lead to a port. `caches` names workers that have no model, and the
+        folder into which they fetch the weights from a process beside the coordinator.
         """
         listen = listen or f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
         self.endpoint = check_endpoint(listen, dial=True, keyed=keys is not None)
@@ -204,11 +209,15 @@ class LiveCluster:
         self._isas = list(isas)
         self._coordinator_isa = coordinator_isa
         self._coordinator_module = coordinator_module
+        self._caches = dict(caches or {})
+        self._weights = weights_module, list(weights_options)
         self._all: list[RealProcess] = []
         self._key_options = [] if keys is None else ["--keys", str(keys)]
         self._coordinator_options = ["--listen", listen, *self._key_options, "--model", str(model)]
         self._coordinator_options += ["--workers", str(workers), "--hedge-floor-ms", "60000", *coordinator_options]
         self.coordinator = self.restart_coordinator()
+        if self._caches:
+            self.weights = self.start_weights()
         self.workers = [self.start_worker(number) for number in range(workers)]
         self._client = Client(self.endpoint, keys=self.keys)
         self._watcher = Client(self.endpoint, keys=self.keys)
@@ -219,8 +228,10 @@ class LiveCluster:
         """The worker of that number, for the first time or again."""
         is_peer = number in self._peers
         name = f"{'peer' if is_peer else 'worker'}-{number}"
-        model = self._models.get(number, self._model)
-        options = ["--connect", self.endpoint, *self._key_options, "--model", str(model), "--name", name]
+        files = ["--model", str(self._models.get(number, self._model))]
+        if number in self._caches:
+            files = ["--cache", str(self._caches[number])]
+        options = ["--connect", self.endpoint, *self._key_options, *files, "--name", name]
         if is_peer:
             return self.start(name, "emulated_peer", [*options, *self._peer_options])
         options += [*self._worker_options, *self._own_options.get(number, ())]
@@ -232,6 +243,13 @@ class LiveCluster:
         if problem is None:
             return self.start(name, self._worker_module, options, env)
         return self.start(name, "problem_worker", options, env | {"EXPERTMESH_TEST_PROBLEM": problem})
+
+    def start_weights(self) -> RealProcess:
+        """What gives weights beside the coordinator, for the first time or again."""
+        module, options = self._weights
+        where = ["--listen", bulk_endpoint(self.endpoint), *self._key_options]
+        self.weights = self.start("weights", module, ["--model", str(self._model), *where, *options])
+        return self.weights
 
     def add_worker(self) -> None:
         """One worker more, which is in force when this returns."""
@@ -376,6 +394,8 @@ class LiveCluster:
         running = [process for process in self._all if process.exit_code() is None]
         if running:
             self._client.stop()
+        if self._caches:  # which hears nobody but workers
+            self.weights.signal(signal.SIGTERM)
         return [process.wait() for process in running]
 
     def close(self) -> None:

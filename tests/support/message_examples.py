@@ -16,13 +16,18 @@ from protocol.messages import (
     I32,
     LOOKAHEAD_ROWS,
     MAX_BEAT_S,
+    MAX_DIGESTS,
     MAX_ENTRIES_PER_ROW,
+    MAX_PIECE_BYTES,
     MAX_ROWS,
     MAX_STAGED_S,
     MIN_BEAT_S,
     NO_RANK,
     PROTOCOL,
     Any_,
+    AskDigests,
+    AskHolders,
+    AskModel,
     AskStatus,
     Assign,
     AssignFailed,
@@ -32,16 +37,23 @@ from protocol.messages import (
     BeatSeen,
     Cancel,
     CommitExchange,
+    Digests,
     Drain,
     Drained,
     ExchangeCommitted,
     ExchangeFailed,
     ExchangeStaged,
+    FetchPiece,
     Finished,
     Hello,
+    Holders,
     LayerInput,
     Message,
+    ModelOffer,
+    OfferPieces,
     OpenWork,
+    PieceBytes,
+    PieceFailed,
     Prefilled,
     Refused,
     RequestFailed,
@@ -191,6 +203,24 @@ def stage_exchange(**changes: Any) -> StageExchange:
     return replace(made, **changes)
 
 
+def model_offer(**changes: Any) -> ModelOffer:
+    """Of a model in two files."""
+    made = ModelOffer(fingerprint="0123456789abcdef", names=["a.gguf", "b.gguf"], sizes=[100, 90], heads=[30, 20])
+    return replace(made, **changes)
+
+
+def piece_bytes(count: int) -> PieceBytes:
+    """So many bytes of a file."""
+    return PieceBytes(file=0, offset=4096, sha256="0" * 64, data=np.arange(count, dtype=np.uint64).astype(np.uint8))
+
+
+def ask_digests(count: int, **changes: Any) -> AskDigests:
+    """Of so many pieces, one behind the other."""
+    pieces = np.arange(count, dtype=np.int64)
+    made = AskDigests(fingerprint="0123456789abcdef", file=0, offset=pieces * 4096, bytes=pieces + 1)
+    return replace(made, **changes)
+
+
 def a_rank(size: int) -> I32:
     """(size, size): the last expert of the last layer is used most."""
     return np.arange(size * size, dtype=np.int32)[::-1].reshape(size, size)
@@ -241,6 +271,17 @@ def examples() -> list[Message]:
         RequestFailed(request="r1", reason="x"),
         AskStatus(),
         Status(report=report),
+        AskModel(protocol=PROTOCOL),
+        model_offer(),
+        FetchPiece(fingerprint="0123456789abcdef", file=0, offset=4096, bytes=1 << 20),
+        piece_bytes(3),
+        piece_bytes(MAX_PIECE_BYTES),
+        PieceFailed(file=0, offset=4096, reason="x"),
+        ask_digests(3),
+        Digests(file=0, offset=np.arange(3) * 4096, sha256=np.ones((3, 32), np.uint8)),
+        OfferPieces(fingerprint="0123456789abcdef", endpoint="tcp://127.0.0.1:7700", have=np.eye(3, dtype=np.uint8)),
+        AskHolders(fingerprint="0123456789abcdef"),
+        Holders(endpoints=["ipc://@a", "ipc://@b"], have=np.ones((2, 3, 4), np.uint8)),
     ]
 
 
@@ -270,6 +311,13 @@ def largest(frame_bytes: int) -> list[Message]:
         Submit: {"prompt_ids": np.full(frame_bytes // 4, 2**31 - 1, np.int32)},
         Assign: {"held": np.ones((1024, frame_bytes // 1024), np.uint8)},
         Hello: {"able": np.ones((1024, frame_bytes // 1024), np.uint8)},
+        ModelOffer: {"names": ["\N{BRAIN}" * 40] * MAX_ITEMS},
+        FetchPiece: {"bytes": MAX_PIECE_BYTES},
+        AskDigests: {"offset": np.arange(MAX_DIGESTS), "bytes": np.full(MAX_DIGESTS, MAX_PIECE_BYTES)},
+        Digests: {"offset": np.arange(MAX_DIGESTS), "sha256": np.ones((MAX_DIGESTS, 32), np.uint8)},
+        OfferPieces: {"have": np.ones((1024, frame_bytes // 1024), np.uint8)},
+        Holders: {"endpoints": ["\N{BRAIN}" * 40] * 8, "have": np.ones((8, 128, frame_bytes // 1024), np.uint8)},
+        PieceBytes: {"data": np.ones(min(frame_bytes, MAX_PIECE_BYTES), np.uint8)},
     }
     made = []
     for example in {type(one): one for one in examples()}.values():
@@ -385,6 +433,38 @@ def _any_message(cls: type[Any]) -> st.SearchStrategy[Message]:
             within_s=st.floats(0, MAX_STAGED_S, exclude_min=True),
         ),
         Welcome: st.builds(welcome, session=TEXTS, work=TEXTS, inputs=TEXTS, beat_s=st.floats(MIN_BEAT_S, MAX_BEAT_S)),
+        ModelOffer: st.builds(
+            lambda heads, **others: model_offer(
+                names=["x"] * len(heads), sizes=[head + 1 for head in heads], heads=heads, **others
+            ),
+            st.lists(st.integers(1, 2**62), min_size=1, max_size=4),
+            fingerprint=TEXTS,
+        ),
+        FetchPiece: st.builds(
+            FetchPiece,
+            fingerprint=TEXTS,
+            **dict.fromkeys(("file", "offset"), st.integers(0, 2**62)),
+            bytes=st.integers(1, MAX_PIECE_BYTES),
+        ),
+        AskDigests: st.builds(ask_digests, st.integers(1, MAX_DIGESTS), fingerprint=TEXTS, file=st.integers(0, 2**62)),
+        Digests: st.builds(
+            lambda count, file: Digests(file=file, offset=np.arange(count), sha256=np.ones((count, 32), np.uint8)),
+            *(st.integers(0, MAX_DIGESTS), st.integers(0, 2**62)),
+        ),
+        OfferPieces: st.builds(
+            lambda size, **others: OfferPieces(have=np.eye(size, dtype=np.uint8), **others),
+            st.integers(0, 9),
+            fingerprint=TEXTS,
+            endpoint=TEXTS,
+        ),
+        Holders: st.builds(
+            lambda endpoints, size: Holders(
+                endpoints=endpoints, have=np.ones((len(endpoints), size, size + 1), np.uint8)
+            ),
+            st.lists(TEXTS, max_size=4),
+            st.integers(0, 5),
+        ),
+        PieceBytes: st.builds(piece_bytes, st.integers(1, 200_000)),
         Hello: st.builds(
             lambda size, **others: hello(able=np.eye(size, dtype=np.uint8), **others),
             st.integers(0, 9),

@@ -72,6 +72,13 @@ class ScriptedCoordinator:
                     return found
         raise AssertionError(f"no {kind.__name__} within {WITHIN_S} s: {worker.log() if worker else ''}")
 
+    def glance(self, kind: type[M]) -> M | None:
+        """A message of this class on control, if it is there already; others are lost, beats are answered."""
+        while wait([self.control], 0):
+            if isinstance(found := self._take(self.control), kind):
+                return found
+        return None
+
     def _take(self, socket: Bound | Dialled) -> Message | None:
         assert isinstance(socket, Bound)
         received = socket.receive()
