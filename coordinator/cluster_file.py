@@ -15,6 +15,7 @@ from coordinator.config import (
     MAX_DEVICE,
     MAX_ORPHAN_S,
     MAX_PEERS,
+    MAX_REPLICAS,
     MAX_THREADS,
     MAX_WORKERS,
     OF_A_CACHE,
@@ -25,6 +26,7 @@ from coordinator.config import (
     LaunchConfig,
     LookaheadConfig,
     PeerConfig,
+    PlacementConfig,
     WorkerGroup,
     is_device,
     work_endpoint,
@@ -58,9 +60,9 @@ def read_config(path: Path) -> ClusterConfig:
     """The cluster that the TOML file at `path` states; ConfigError with one line for each thing that is wrong."""
     reader = Reader(path)
     model_file = model_beside(path.parent)
-    optional = ("coordinator", "workers", "peers", "lookahead", "launch", "keys")
+    optional = ("coordinator", "workers", "peers", "lookahead", "placement", "launch", "keys")
     sections = {"model": True} | dict.fromkeys(optional, False)
-    reader.sections(sections, refused=LATER_SECTIONS)
+    reader.sections(sections)
     model = reader.table("model", {"path": model_file}, required=("path",))
     coordinator = reader.table("coordinator", {**COORDINATOR_KEYS, "profile": made_beside(path.parent)})
     _report_memory_of_no_device(coordinator, reader)
@@ -69,6 +71,7 @@ def read_config(path: Path) -> ClusterConfig:
     groups = reader.tables("workers", _placed(WORKER_KEYS, model_file, keys_file, cache), required=("name",))
     peers = reader.tables("peers", _placed(PEER_KEYS, model_file, keys_file), required=("name",))
     lookahead = reader.table("lookahead", LOOKAHEAD_KEYS)
+    placement = reader.table("placement", PLACEMENT_KEYS)
     launch = reader.table("launch", _launch_keys(path.parent))
     keys = reader.table("keys", {"path": keys_beside(path.parent, to_listen=True)}, required=("path",))
     for section, parts in (("workers", groups), ("peers", peers)):
@@ -86,6 +89,7 @@ def read_config(path: Path) -> ClusterConfig:
         workers=tuple(WorkerGroup(**_used(group)) for group in groups),
         peers=tuple(PeerConfig(**_used(peer)) for peer in peers),
         lookahead=LookaheadConfig(**lookahead),
+        placement=PlacementConfig(**placement),
         launch=LaunchConfig(**launch),
         keys=keys.get("path"),
     )
@@ -267,6 +271,12 @@ def _yes_or_no(value: Any) -> bool:
     return value
 
 
+def _replicas(value: Any) -> float:
+    if type(value) not in (int, float) or not 1 <= value <= MAX_REPLICAS:
+        raise ValueError(f"a number from 1 to {MAX_REPLICAS:g} is expected, found {shown(value)}")
+    return float(value)
+
+
 def _gib(value: Any) -> float | None:
     if value == "auto":
         return None
@@ -330,4 +340,4 @@ LOOKAHEAD_KEYS: dict[str, Read] = {
 
 BUDGETED = " or ".join(map(shown, BUDGETED_SOURCES))
 
-LATER_SECTIONS = ("placement",)
+PLACEMENT_KEYS: dict[str, Read] = {"replicas": _replicas}

@@ -20,8 +20,8 @@ MAX_WORKERS = 64
 MAX_ALL_WORKERS = 256
 """Of one coordinator, peers included."""
 MAX_PEERS = 64
-MAX_REPLICAS = 16.0
-"""Copies of experts for each of them, on average."""
+MAX_REPLICAS = 2.0
+"""Copies of experts for each of them: no expert has more than two holders."""
 COORDINATOR, LOOKAHEAD, WEIGHTS = "coordinator", "lookahead", "weights"
 """What their processes are called."""
 OF_A_CACHE = f"-{WEIGHTS}"
@@ -174,6 +174,14 @@ class LaunchConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementConfig:
+    """How experts are shared out among workers and peers."""
+
+    replicas: float = 1.0
+    """Copies of all experts together, as a multiple of the experts: above 1 those used most have a second holder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
     """All processes of one cluster, and the model they run."""
 
@@ -182,6 +190,7 @@ class ClusterConfig:
     workers: tuple[WorkerGroup, ...] = ()
     peers: tuple[PeerConfig, ...] = ()
     lookahead: LookaheadConfig = field(default_factory=LookaheadConfig)
+    placement: PlacementConfig = field(default_factory=PlacementConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     keys: Path | None = None
     """The folder of keys; None if nothing on the wire is encrypted."""

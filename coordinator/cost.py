@@ -122,7 +122,8 @@ def _begins(used: NDArray[np.bool_], paces: Paces) -> F64:
     """(samples, holders): when each one's call has been handed over; of those who get none, when all have."""
     members = used[:, paces.are_members]
     begins = np.repeat(members.sum(axis=1, keepdims=True), used.shape[1], axis=1) * paces.send_s
-    begins[:, paces.are_members] = np.where(members, members.cumsum(axis=1) * paces.send_s, begins[:, 2:])
+    sent_s = np.add.accumulate(members, axis=1, dtype=np.int64) * paces.send_s
+    begins[:, paces.are_members] = np.where(members, sent_s, begins[:, paces.are_members])
     return begins
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coordinator.pace import Pace
+from coordinator.pace import TYPICAL_ENTRIES, Pace
 
 RATIO = 1.25
 """A pace that differs by more than this factor is another one."""
 REVIEWS = 3
 """So many times in a row."""
-TYPICAL_ENTRIES = 2
-"""Of a call, by which paces are compared."""
 
 
 class Drift:

@@ -171,6 +171,7 @@ def _run(options: argparse.Namespace) -> None:
             rank=rank,
             demand=Demand.of(_counts(keeper, model), model.geometry.experts_used),
             replicas=options.replicas,
+            host=socket.gethostname(),
             expected=options.workers,
             fresh_token=lambda: secrets.token_hex(16),
             settle_s=RESUME_S if options.resume else None,

@@ -17,6 +17,8 @@ FromWorker = Beat | AssignProgress | AssignReady | AssignFailed | Drain | Stoppe
 UNKNOWN_CALL_S = 300e-6
 """What a call takes beside the kernels, until that is known."""
 MAX_CALL_S = 10.0
+BUSY_S = 0.02
+"""Of the round trip of a beat: for so long a coordinator that computes may not look, or a machine may be busy."""
 
 
 class State(StrEnum):
@@ -92,13 +94,13 @@ class Member:
         return self.hello.role in HOLDERS
 
     @property
-    def paced(self) -> Pace | None:
-        """How fast it is as far as anybody knows: by its calls, or else by its own trial and its beats."""
-        if self.pace is not None or not self.hello.entry_ns:
-            return self.pace
-        told_us = -1 if self.beat is None else self.beat.round_trip_us
-        call_s = UNKNOWN_CALL_S if told_us < 0 else min(told_us * 1e-6, MAX_CALL_S)
-        return Pace(entry_s=self.hello.entry_ns * 1e-9, call_s=call_s)
+    def tried(self) -> Pace | None:
+        """How fast it should be: by its own trial and its beats, which tell no more than whether it is far away."""
+        if not self.hello.entry_ns:
+            return None
+        round_trip_s = 0.0 if self.beat is None else self.beat.round_trip_us * 1e-6
+        far_s = min(max(0.0, round_trip_s - BUSY_S), MAX_CALL_S)
+        return Pace(entry_s=self.hello.entry_ns * 1e-9, call_s=UNKNOWN_CALL_S + far_s)
 
     @property
     def name(self) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from coordinator.demand import Demand
 from coordinator.draining import needed, not_there, release, tell_those_who_wait, wait_for
 from coordinator.drift import Drift
 from coordinator.hello import Terms, mismatches, where
+from coordinator.known_paces import known_paces
 from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, State, Tell, to
 from coordinator.pace import Pace
 from coordinator.placement import Holder, Placement, place
@@ -72,6 +74,7 @@ class Members:
         settle_s: float | None = None,
         demand: Demand | None = None,
         replicas: float = 1.0,
+        host: str = "",
         local: bool = True,
     ) -> None:
         """`expected` workers must have joined before the first placement is made; later it follows who is there.
@@ -81,6 +84,7 @@ class Members:
 
         `own` (layers, experts) is what the coordinator's slots hold of `stock`, now and ever; `rank` (layers, experts)
         is lower for what is expected to be used more, as of `place`; `demand` and `replicas` are as of Planner.
+        `host` is the coordinator's: its own bank and workers of that machine share the cores, so they do not compete.
         """
         self.terms = terms
         self._stock = stock
@@ -89,6 +93,7 @@ class Members:
         self._planner = Planner(stock=stock, own=own, rank=rank, demand=demand, replicas=replicas)
         self._drift = Drift()
         self._here = Here()
+        self._host = host
         self._outlook: tuple[Placement, float, Expected | None] | None = None
         self.active = place(0, stock, own, ())
         """The placement that plans are made from."""
@@ -289,13 +294,18 @@ class Members:
 
     def review(self, paces: Mapping[int, Pace | None], here: Here) -> Instructions:
         """Now and then: what is known of paces by now, by serial number. If they have drifted others may get more."""
-        self._here = here
+        beside = any(member.hello.host == self._host for member in self._able())
+        self._here = replace(here, local=None) if beside else here
         for member in self:
             member.pace = paces.get(member.serial)
-        if not self.ready or not self._drift.seen(self._paces()):
+        if not self.ready or not self._drift.seen(self.paces()):
             return []
-        self.active = self.active.at_pace(self.active.version, self._holders())
+        self.active = self.active.at_pace(self.active.version, self._holders(self._able()))
         return self._retarget()
+
+    def paces(self) -> dict[int, Pace]:
+        """By serial number: how fast those are who can hold something, as far as that is known."""
+        return known_paces(self._able())
 
     def outlook(self) -> Expected | None:
         """What a token is expected to take now, as of some seconds ago at most; None if that cannot be known."""
@@ -306,9 +316,9 @@ class Members:
         return old[2]
 
     def _expected_now(self) -> Expected | None:
-        holders = self._holders()
+        holders = self._holders(self._able())
         there = {holder.serial for holder in holders}
-        if self._planner.demand is None or not self._paces() or not there.issuperset(self.active.members):
+        if self._planner.demand is None or not self.paces() or not there.issuperset(self.active.members):
             return None
         return self._planner.outlook(self.active, holders, self._here)
 
@@ -443,7 +453,7 @@ class Members:
         if self._stopping or not self._started:
             return []
         wanted = self._wanted(able)
-        self._drift.placed(self._paces())
+        self._drift.placed(self.paces())
         if self.target is not None and wanted.is_like(self.target):
             return []
         if wanted.is_like(self.active) and not self._told & set(self.active.members):
@@ -484,7 +494,7 @@ class Members:
         return self.target is not None and member.ready == self.target.version
 
     def _place(self, able: Sequence[Member]) -> Placement:
-        return self._planner.place(self._version + 1, [_holder(one) for one in able], self.active, self._here)
+        return self._planner.place(self._version + 1, self._holders(able), self.active, self._here)
 
     def _tell_the_rest(self) -> Instructions:
         """Once all that were told are ready, those who are not told yet are."""
@@ -509,12 +519,9 @@ class Members:
             done.append(to(member.control, assign))
         return done
 
-    def _holders(self) -> list[Holder]:
-        """Those that can hold something now, and stay."""
-        return [_holder(member) for member in self._able()]
-
-    def _paces(self) -> dict[int, Pace]:
-        return {holder.serial: holder.pace for holder in self._holders() if holder.pace is not None}
+    def _holders(self, able: Sequence[Member]) -> list[Holder]:
+        paces = self.paces()
+        return [_holder(member, paces.get(member.serial)) for member in able]
 
     def _make_room(self, member: Member, target: Placement) -> None:
         """What a member has no room for beside its next set is left out of the one in force: it is given up first."""
@@ -523,7 +530,7 @@ class Members:
             self.active = self.active.giving_up(member.serial, after)
 
 
-def _holder(member: Member) -> Holder:
+def _holder(member: Member, pace: Pace | None) -> Holder:
     hello = member.hello
     return Holder(
         serial=member.serial,
@@ -531,5 +538,5 @@ def _holder(member: Member) -> Holder:
         able=hello.able if hello.able.size else None,
         pages=hello.pages,
         threads=hello.threads,
-        pace=member.paced,
+        pace=pace,
     )

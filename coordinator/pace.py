@@ -12,13 +12,17 @@ from coordinator.plan import DEVICE, LOCAL
 from coordinator.profile import F64
 from protocol.messages import I64
 
+TYPICAL_ENTRIES = 2
+"""Of a call, by which paces are compared."""
 NOTICEABLE_S = 200e-6
 """Times of a layer that differ by less are alike: schedulers and caches make such differences all the time."""
+NOTICEABLE = 1.5
+"""So are calls that do not differ by more than this factor, beside that: where they take long, they vary."""
 
 
 def farther_s(call_s: F64) -> F64:
     """(holders,): by how much each one's `call_s` noticeably exceeds the shortest; what they have in common is none."""
-    farther: F64 = np.maximum(call_s - call_s.min(initial=np.inf) - NOTICEABLE_S, 0.0)
+    farther: F64 = np.maximum(call_s - NOTICEABLE * call_s.min(initial=np.inf) - NOTICEABLE_S, 0.0)
     return farther
 
 

@@ -1,7 +1,7 @@
 """Which placement is the best one now: some are tried on sampled rows, and whoever slows all down is left out. Pure.
 
-First comes what is in force, then everybody by pace, then without the slowest ones: another one must be better by more
-than measured paces are worth.
+First comes what is in force, or else an even placement, then everybody by pace, then without the slowest ones: another
+one must be better by more than measured paces are worth.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from coordinator.cost import Expected, expected
 from coordinator.demand import Demand
-from coordinator.pace import NOTICEABLE_S, Pace, Paces
+from coordinator.pace import NOTICEABLE_S, Pace, Paces, farther_s
 from coordinator.placement import Holder, Placement, paced, place
 from protocol.messages import I32, U8
 from protocol.stock import Stock
@@ -58,23 +58,28 @@ class Planner:
             return self._by_pace(version, holders, frozenset(), before)
         trial = self._of_few_layers()
 
-        def token_s(placement: Placement) -> float:
-            return trial.outlook(placement, holders, here).experts_s
+        alike = _alike(holders)
 
-        as_it_is = self._as_it_is(version, holders, before)
-        best_s = np.inf if as_it_is is None else token_s(as_it_is)
-        best, all_s = None, np.inf
-        for out in _who_may_be_left_out(holders, everybody=here.local is not None):
-            this_s = token_s(trial._by_pace(version, self._scaled(holders), out, before))
-            all_s = all_s if out else this_s
-            enough_s = min(WORTH * best_s, best_s - NOTICEABLE_S * len(trial.stock.layers))
-            if (best is None and as_it_is is None) or this_s < enough_s:
-                best, best_s = out, this_s
-        if best is None:
-            assert as_it_is is not None
-            return as_it_is
-        placement = self._by_pace(version, holders, best, before)
-        return replace(placement, left_out=self._why_left_out(placement, holders, best, all_s, best_s))
+        def token_s(placement: Placement) -> float:
+            return trial.outlook(placement, alike, here).experts_s
+
+        best = self._as_it_is(version, holders, before) or self._evenly(version, holders, before)
+        best_s, enough_s = token_s(best), NOTICEABLE_S * len(trial.stock.layers)
+        out: frozenset[int] | None = None
+        all_s, left_over = np.inf, 0
+        for these in _who_may_be_left_out(holders, everybody=here.local is not None):
+            this = trial._by_pace(version, self._scaled(holders), these, before)
+            this_s = token_s(this)
+            if not these:
+                all_s, left_over = this_s, this.left_over(trial.stock)
+            elif len(these) < len(holders) and this.left_over(trial.stock) > left_over:
+                continue  # somebody is the only one to have something
+            if this_s < min(WORTH * best_s, best_s - enough_s):
+                out, best_s = these, this_s
+        if out is None:
+            return best
+        placement = self._by_pace(version, holders, out, before)
+        return replace(placement, left_out=self._why_left_out(placement, holders, out, all_s, best_s))
 
     def outlook(self, placement: Placement, holders: Sequence[Holder], here: Here) -> Expected:
         """What a token is expected to take under a placement. ValueError without a demand."""
@@ -116,6 +121,11 @@ class Planner:
         there = (self.own == 0) & (sizes > 0) & ((holder.room < 0) | (sizes <= holder.room))
         return bool((there if holder.able is None else there & (holder.able > 0)).any())
 
+    def _evenly(self, version: int, holders: Sequence[Holder], before: Placement | None) -> Placement:
+        """As if all were as fast as each other."""
+        alike = [replace(holder, pace=Pace(entry_s=1.0)) for holder in holders]
+        return self._by_pace(version, alike, frozenset(), before).at_pace(version, holders)
+
     def _as_it_is(self, version: int, holders: Sequence[Holder], before: Placement | None) -> Placement | None:
         """What was there before, at the paces of now; None if others were there, or could hold more."""
         if before is None or before.members != tuple(holder.serial for holder in holders):
@@ -135,6 +145,17 @@ class Planner:
         """With room for as large a part of few layers as they have room for of all."""
         part = self._of_few_layers().stock.bytes / max(1, self.stock.bytes)
         return [holder if holder.room < 0 else replace(holder, room=int(holder.room * part)) for holder in holders]
+
+
+def _alike(holders: Sequence[Holder]) -> list[Holder]:
+    """The same, but those who are not noticeably farther away than the nearest are as near."""
+    paces = [holder.pace or Pace(entry_s=0.0) for holder in holders]
+    call_s = np.array([pace.call_s for pace in paces])
+    near_s = call_s.min(initial=np.inf)
+    return [
+        replace(holder, pace=replace(pace, call_s=near_s + far_s))
+        for holder, pace, far_s in zip(holders, paces, farther_s(call_s).tolist(), strict=True)
+    ]
 
 
 def _mask(sizes: Sequence[int]) -> U8:

@@ -10,6 +10,7 @@ import numpy as np
 from coordinator.cost import Expected
 from coordinator.member import Member, State
 from coordinator.members import Members
+from coordinator.pace import Pace
 from coordinator.plan import DEVICE
 from coordinator.signs import Sign, sign_of
 from coordinator.tallies import Counters, Tally
@@ -25,7 +26,7 @@ SHOWN_GONE = 16
 def mesh_report(members: Members, counters: Counters, suspects: Collection[int], now: float) -> dict[str, Any]:
     """Placement, counters and every worker, those that went lately last. `suspects` are serial numbers."""
     there = sorted(members, key=lambda member: member.name)
-    outlook = members.outlook()
+    outlook, paces = members.outlook(), members.paces()
     living = [
         _worker(
             member,
@@ -35,7 +36,7 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
             now,
         )
         | _sign(sign_of(member, members.terms.beat_s))
-        | _standing(members, member, outlook)
+        | _standing(members, member, paces.get(member.serial), outlook)
         for member in there
         if member.holds
     ]
@@ -67,28 +68,27 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
     }
 
 
-def _left_lately(members: Members, now: float) -> list[tuple[Member, str]]:
-    """By name, and why: the last ones that ended, if they were heard of in the last minutes."""
-    latest = list(members.gone.values())[-SHOWN_GONE:]
-    lately = [one for one in latest if one[0].beat_at is None or now - one[0].beat_at <= SHOWN_GONE_S]
-    return sorted(lately, key=lambda one: one[0].name)
-
-
 def _outlook(outlook: Expected) -> dict[str, Any]:
     """What a token is expected to take, and of what that is made up, in microseconds."""
     limits = {what: round(seconds * 1e6) for what, seconds in outlook.limits.items()}
     return {"token_us": round(outlook.token_s * 1e6), "limits": limits}
 
 
-def _standing(members: Members, member: Member, outlook: Expected | None) -> dict[str, Any]:
+def _standing(members: Members, member: Member, pace: Pace | None, outlook: Expected | None) -> dict[str, Any]:
     """How fast it is as far as that is known, how long of a token it is the last one, and why it holds nothing."""
-    pace = member.paced
     facts: dict[str, Any] = {
         "pace": None if pace is None else {"entry_us": pace.entry_s * 1e6, "call_us": pace.call_s * 1e6},
         "last_us": None if outlook is None else round(outlook.last_of(member.serial) * 1e6),
     }
     reason = members.active.left_out.get(member.serial)
     return facts if reason is None else facts | {"left_out": reason}
+
+
+def _left_lately(members: Members, now: float) -> list[tuple[Member, str]]:
+    """By name, and why: the last ones that ended, if they were heard of in the last minutes."""
+    latest = list(members.gone.values())[-SHOWN_GONE:]
+    lately = [one for one in latest if one[0].beat_at is None or now - one[0].beat_at <= SHOWN_GONE_S]
+    return sorted(lately, key=lambda one: one[0].name)
 
 
 def _lookahead(member: Member, state: str, now: float) -> dict[str, Any]:

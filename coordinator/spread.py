@@ -78,8 +78,8 @@ def fair_shares(total: float, entry_s: F64, call_s: F64) -> F64:
     """(members,): `total` entries, so that all who get any are done at the same time, and others would be later."""
     slowness = np.maximum(entry_s, 1e-12)
     order = np.argsort(call_s, kind="stable")
-    speed = np.cumsum(1 / slowness[order])
-    done = (total + np.cumsum(call_s[order] / slowness[order])) / speed  # if so many of them share
+    speed = np.add.accumulate(1 / slowness[order])
+    done = (total + np.add.accumulate(call_s[order] / slowness[order])) / speed  # if so many of them share
     fits = np.flatnonzero(done >= call_s[order])
     shares: F64 = np.maximum(done[fits[-1]] - call_s, 0.0) / slowness
     return shares

@@ -189,12 +189,10 @@ class Reader:
             raise ConfigError(f"{path}: not a TOML file of ours: tables or lists too deep within each other") from None
         self._lines = _key_lines(source)
 
-    def sections(self, known: Mapping[str, bool], refused: tuple[str, ...]) -> None:
-        """Sections that a file may have, each with whether it must; `refused` ones are known but not available yet."""
+    def sections(self, known: Mapping[str, bool]) -> None:
+        """Sections that a file may have, each with whether it must."""
         for section in self.document:
-            if section in refused:
-                self.problem(section, 0, None, f"this section is {NOT_YET}; take it out")
-            elif section not in known:
+            if section not in known:
                 self.problem(section, 0, None, f"unknown; known are {', '.join(known)}")
         for section, required in known.items():
             if required and section not in self.document:

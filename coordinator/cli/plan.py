@@ -11,8 +11,12 @@ from coordinator.cli.paths import CONFIG, Existing
 from coordinator.cluster_file import read_config
 from coordinator.config import MAX_ALL_WORKERS
 from coordinator.interrupts import Interrupts
+from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
 from protocol.messages import MAX_ROWS
+
+WITHIN_S = 10.0
+"""Time for a coordinator to answer: it does between two layers."""
 
 
 def _counts(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -27,8 +31,8 @@ def _counts(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
 
 
 @click.command("plan")
-@click.argument("config", type=CONFIG)
-@click.option("--simulate", is_flag=True, help="Simulate the cluster of CONFIG.", required=True)
+@click.argument("cluster", metavar="CONFIG|ENDPOINT")
+@click.option("--simulate", is_flag=True, help="Simulate the cluster of CONFIG.")
 @click.option(
     "--workers",
     "counts",
@@ -69,7 +73,7 @@ def _counts(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
 def command(
     interrupts: Interrupts,
     /,
-    config: Path,
+    cluster: str,
     simulate: bool,
     counts: tuple[int, ...] | None,
     conversations: int,
@@ -82,12 +86,24 @@ def command(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Tell what the cluster of CONFIG is expected to do, before it is up.
+    """Tell who holds which experts, how long a token is expected to take, what limits that, and who helps.
 
-    The model's dense half and some experts are tried here for a few seconds; workers are taken to be as fast as this
-    machine. Without --workers they share this machine's cores, as they would if the cluster were up here.
+    Of a cluster that is up at ENDPOINT, or of the one of the file CONFIG before it is up. Then the model's dense half
+    and some experts are tried here for a few seconds, and workers are taken to be as fast as this machine. With
+    --simulate each step of such a cluster is played through; without --workers they share this machine's cores.
     """
-    cluster = read_config(config)
+    if "://" in cluster:
+        if simulate:
+            raise ConfigError(f"--simulate takes a cluster file, found {cluster}")
+        _tell_of_endpoint(interrupts, check_endpoint(cluster, dial=True), as_json)
+        return
+    config = read_config(_path(cluster))
+    if not simulate:
+        with interrupts.held():
+            from coordinator.cli.telling_plans import tell_plan_of_file
+
+        tell_plan_of_file(config, profile, as_json=as_json)
+        return
     with interrupts.held():
         from coordinator.cli.simulating import Asked, tell_simulation
 
@@ -102,4 +118,15 @@ def command(
         mishaps=mishaps,
         seed=seed,
     )
-    tell_simulation(cluster, asked, as_json=as_json)
+    tell_simulation(config, asked, as_json=as_json)
+
+
+def _path(text: str) -> Path:
+    return Path(CONFIG.convert(text, None, None))
+
+
+def _tell_of_endpoint(interrupts: Interrupts, endpoint: str, as_json: bool) -> None:
+    with interrupts.held():
+        from coordinator.cli.telling_plans import tell_plan_of_cluster
+
+    tell_plan_of_cluster(endpoint, WITHIN_S, as_json=as_json)

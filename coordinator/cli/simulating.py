@@ -45,18 +45,18 @@ def tell_simulation(config: ClusterConfig, asked: Asked, *, as_json: bool) -> No
     """Print what is found. ExpertmeshError if the cluster cannot be simulated."""
     if not any(group.count for group in config.workers):
         raise ConfigError("the cluster file has no workers: [[workers]] with a count of 1 or more is expected")
-    with Model.open(config.model) as model, _saying() as say, _silent_log():
-        uses = _uses(model, asked.profile or config.coordinator.profile)
+    with Model.open(config.model) as model, saying() as say, _silent_log():
+        uses = uses_of(model, asked.profile or config.coordinator.profile)
         shape = Shape.of(model, uses)
         say("trying the model here")
-        tried = _tried(model, config)
+        trial = tried(model, config)
         network = (
             None if asked.counts is None else Network(round_trip_s=asked.round_trip_s, bytes_per_s=asked.bytes_per_s)
         )
         found = Found(
             model=config.model.name,
             shape=shape,
-            tried=tried,
+            tried=trial,
             network=network,
             variation=asked.variation,
             peers=len(config.peers),
@@ -65,7 +65,7 @@ def tell_simulation(config: ClusterConfig, asked: Asked, *, as_json: bool) -> No
             scenario = stated(
                 config if count is None else replace(config, workers=scaled(config.workers, count)),
                 shape,
-                tried,
+                trial,
                 network=network,
                 cores=len(usable_cores()),
                 variation=asked.variation,
@@ -79,7 +79,8 @@ def tell_simulation(config: ClusterConfig, asked: Asked, *, as_json: bool) -> No
     put((as_object if as_json else as_text)(found))
 
 
-def _tried(model: Model, config: ClusterConfig) -> Tried:
+def tried(model: Model, config: ClusterConfig) -> Tried:
+    """What the coordinator's own work and an expert take here, with all numbers of threads that the file has."""
     own = own_costs(model, config.coordinator.threads, kv=config.coordinator.kv)
     entry_s = {config.coordinator.threads: own.entry_s}
     for threads in {group.threads for group in config.workers if group.count} - entry_s.keys():
@@ -87,7 +88,7 @@ def _tried(model: Model, config: ClusterConfig) -> Tried:
     return Tried(own=own, entry_s=entry_s)
 
 
-def _uses(model: Model, path: Path | None) -> F64 | None:
+def uses_of(model: Model, path: Path | None) -> F64 | None:
     """What a profile has counted; None if there is none, or nothing in it."""
     if path is None or not path.exists():
         return None
@@ -101,7 +102,7 @@ def _pauses(scenario: Scenario, kind: Mishap, times: int, say: Callable[[str], N
 
 
 @contextmanager
-def _saying() -> Iterator[Callable[[str], None]]:
+def saying() -> Iterator[Callable[[str], None]]:
     """A line on a terminal that says what is being done."""
     console = Console(stderr=True)
     if not console.is_terminal:

@@ -17,10 +17,12 @@ from coordinator.config import (
     LaunchConfig,
     LookaheadConfig,
     PeerConfig,
+    PlacementConfig,
     WorkerGroup,
     default_threads,
 )
 from coordinator.hosts import Host
+from coordinator.launch_plan import plan_here
 from protocol.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -217,7 +219,7 @@ enabled = "maybe"
 predictor = "guess"
 
 [placement]
-
+replicas = 0.5
 [surprise]
 """
     found = problems(tmp_path, text)
@@ -235,7 +237,7 @@ predictor = "guess"
         "line 25: peers.mode",
         "line 28: lookahead.enabled",
         "line 29: lookahead.predictor",
-        "line 31: placement",
+        "line 32: placement.replicas",
         "line 33: surprise",
     ]
     assert 'found "a b"' in found[5]
@@ -249,8 +251,16 @@ predictor = "guess"
     assert "not available yet" in by_key["peers.mode"]
     assert '"auto", true or false is expected, found "maybe"' in by_key["lookahead.enabled"]
     assert "next-router" in by_key["lookahead.predictor"]
-    assert "not available yet" in by_key["placement"]
+    assert "a number from 1 to 2 is expected, found 0.5" in by_key["placement.replicas"]
     assert "unknown; known are model, coordinator, workers, peers, lookahead" in by_key["surprise"]
+
+
+def test_copies_of_experts_are_a_multiple_of_them(tmp_path: Path) -> None:
+    assert read(tmp_path, '[model]\npath = "model.gguf"\n').placement == PlacementConfig(replicas=1.0)
+    config = read(tmp_path, '[model]\npath = "model.gguf"\n[placement]\nreplicas = 1.2\n')
+    assert config.placement == PlacementConfig(replicas=1.2)
+    command = plan_here(config).processes[0].command
+    assert command[command.index("--replicas") + 1] == "1.2"
 
 
 @pytest.mark.parametrize(

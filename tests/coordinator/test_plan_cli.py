@@ -1,15 +1,21 @@
-"""`expertmesh plan --simulate` as a person meets it."""
+"""`expertmesh plan` as a person meets it, with --simulate and without."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from clusters import live_cluster
 from command_line import run
 
-from coordinator.config import WorkerGroup
-from coordinator.simulation.stated import scaled
+from coordinator.cli.plan_of_file import FilePlan
+from coordinator.config import ClusterConfig, WorkerGroup
+from coordinator.own_costs import OwnCosts
+from coordinator.simulation.scenario import Shape
+from coordinator.simulation.stated import Tried, scaled
+from protocol.model import Model
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -69,3 +75,58 @@ def test_workers_keep_their_proportions() -> None:
     assert sum(group.count for group in scaled(groups, 1)) == 1
     with pytest.raises(ValueError, match="no workers"):
         scaled((WorkerGroup(name="a", count=0),), 3)
+
+
+# --- without --simulate -----------------------------------------------------------------------------------------------
+
+
+def test_a_file_tells_who_would_hold_what_how_long_a_token_takes_and_who_helps(cluster: Path) -> None:
+    done = run("plan", cluster)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert any(re.fullmatch(r"a token is expected to take \S+ ms, \S+ tokens a second", line) for line in lines)
+    assert "of whoever is the last one in a layer" in done.stdout
+    for name in ("box-0", "box-1"):
+        (row,) = [line for line in lines if line.startswith(name)]
+        assert re.search(r"(yes|hardly): \S+ ms a token with it, \S+ ms without$", row)
+
+
+def test_the_slow_one_of_a_file_gets_nothing_and_it_is_said_why(demo_model: Path) -> None:
+    with Model.open(demo_model) as model:
+        shape = Shape.of(model)
+    own = OwnCosts(layer_s=1e-3, layer_row_s=0.0, step_s=1e-3, step_row_s=0.0, entry_s=1e-3)
+    groups = (WorkerGroup(name="fast", count=2, threads=8), WorkerGroup(name="slow", threads=1, source="copies"))
+    config = ClusterConfig(model=demo_model, workers=groups)
+    found = FilePlan.of(config, shape, Tried(own=own, entry_s={8: 1e-3, 1: 0.5}), cores=64).as_object()
+    fast, other, slow = found["workers"]
+    assert (fast["experts"], other["experts"], slow["experts"]) == (96, 96, 0)
+    assert "left_out" in slow
+    assert "left_out" not in fast
+    assert slow["without_us"] == pytest.approx(found["outlook"]["token_us"], rel=0.01)
+    assert fast["without_us"] > 1.2 * found["outlook"]["token_us"]
+    assert sum(found["outlook"]["limits"].values()) == pytest.approx(found["outlook"]["token_us"], rel=0.01)
+
+
+def test_a_cluster_that_is_up_is_asked(demo_model: Path, tmp_path: Path) -> None:
+    with live_cluster(demo_model, tmp_path, workers=2) as running:
+        done = run("plan", running.endpoint)
+        told = json.loads(run("plan", running.endpoint, "--json").stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "a token is expected to take" in done.stdout
+    assert [worker["name"] for worker in told["workers"]] == ["worker-0", "worker-1"]
+    assert all(worker["pace"]["entry_us"] > 0 for worker in told["workers"])
+    assert told["outlook"]["token_us"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ipc://@nobody-is-there",), "nothing listens at ipc://@nobody-is-there: is this cluster up?"),
+        (("ipc://@some-cluster", "--simulate"), "--simulate takes a cluster file, found ipc://@some-cluster"),
+        (("nothing.toml",), "nothing.toml: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_planned_is_said(arguments: tuple[str, ...], said: str) -> None:
+    done = run("plan", *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr

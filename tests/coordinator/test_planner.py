@@ -107,7 +107,7 @@ def test_who_was_left_out_comes_back_when_it_is_faster() -> None:
 
 
 def test_what_is_not_noticed_decides_nothing() -> None:
-    near, far = Pace(entry_s=2e-5, call_s=1e-4), Pace(entry_s=2e-5, call_s=2.9e-4)
+    near, far = Pace(entry_s=2e-5, call_s=1e-4), Pace(entry_s=2e-5, call_s=3.4e-4)
     assert shares(PLANNER.place(1, holders(near, far))) == {0: 32, 1: 32}
     slower = replace(near, entry_s=5e-5)
     before = PLANNER.place(1, holders(near, near))
@@ -121,6 +121,15 @@ def test_nobody_is_left_out_while_nothing_is_known_of_rows_or_paces() -> None:
     assert replace(PLANNER, demand=None).place(1, holders(FAST, AWFUL)).left_out == {}
     with pytest.raises(ValueError, match="nobody knows"):
         replace(PLANNER, demand=None).outlook(placement, holders(FAST), Here())
+
+
+def test_who_alone_has_something_is_not_left_out() -> None:
+    able = NONE.copy()
+    able[1:, ::2] = 1
+    there = [Holder(serial=0, room=-1, able=able, pace=FAST), Holder(serial=1, room=-1, able=1 - able, pace=AWFUL)]
+    placement = PLANNER.place(1, there)
+    assert placement.left_out == {}
+    assert shares(placement) == {0: 32, 1: 32}
 
 
 def test_own_slots_and_rooms_are_kept_to() -> None:

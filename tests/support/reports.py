@@ -31,9 +31,9 @@ def worker_row(name: str, **changes: Any) -> dict[str, Any]:
         "tiers": tiers(),
         "placement": 2,
         "progress": [6, 6],
-        "sign": "idle",
         "pace": {"entry_us": 100.0, "call_us": 250.0},
         "last_us": 1000,
+        "sign": "idle",
         **changes,
     }
     return {"since_start": {"calls": row["calls"], "busy_s": row["busy_s"]}, **row}
