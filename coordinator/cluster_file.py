@@ -65,7 +65,7 @@ def read_config(path: Path) -> ClusterConfig:
     groups = reader.tables("workers", _placed(WORKER_KEYS, model_file, keys_file), required=("name",))
     peers = reader.tables("peers", _placed(PEER_KEYS, model_file, keys_file), required=("name",))
     lookahead = reader.table("lookahead", LOOKAHEAD_KEYS)
-    launch = reader.table("launch", {"logs": folder_beside(path.parent), "ssh_config": file_beside(path.parent)})
+    launch = reader.table("launch", _launch_keys(path.parent))
     keys = reader.table("keys", {"path": keys_beside(path.parent, to_listen=True)}, required=("path",))
     for section, parts in (("workers", groups), ("peers", peers)):
         _report_unreachable(section, parts, coordinator, reader)
@@ -91,6 +91,11 @@ def _placed(keys: dict[str, Read], model_file: Read, keys_file: Read) -> KeysOf:
     here = {"model_path": model_file, "command": _no_command, "keys_path": keys_file}
     there = {"model_path": _path_there, "command": _command, "keys_path": _path_there}
     return lambda found: {**keys, **(here if found.get("host", LOCAL) == LOCAL else there)}
+
+
+def _launch_keys(folder: Path) -> dict[str, Read]:
+    address = text(ADDRESS, "a host's name or address, without a port,")
+    return {"logs": folder_beside(folder), "ssh_config": file_beside(folder), "address": address}
 
 
 def _report_unreachable(section: str, parts: list[dict[str, Any]], coordinator: dict[str, Any], reader: Reader) -> None:
@@ -240,6 +245,9 @@ def _share(value: Any) -> float:
         raise ValueError(f"a number from 0 to 1 is expected, found {shown(value)}")
     return float(value)
 
+
+ADDRESS = r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]"
+"""Of this machine, for others; of version 6 in brackets."""
 
 COORDINATOR_KEYS: dict[str, Read] = {
     "listen": _local_endpoint,

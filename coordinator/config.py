@@ -163,6 +163,8 @@ class LaunchConfig:
     """The folder of their logs; None is one of the account's own (`process_logs.default_folder`)."""
     ssh_config: Path | None = None
     """Settings of ssh for the other machines; None: the account's own."""
+    address: str | None = None
+    """What other machines dial if the coordinator listens at all addresses; None: where ssh comes from, seen there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from protocol.endpoints import check_endpoint
+from coordinator.dialling import address_of, as_seen_here
 from protocol.errors import ExpertmeshError
 from protocol.host_memory import host_memory
 from protocol.messages import PROTOCOL
@@ -42,15 +43,16 @@ def _model(path: Path) -> dict[str, Any]:
 
 
 def _heard(endpoint: str) -> dict[str, Any]:
-    """The first word of whoever listens at a tcp endpoint."""
+    """The first word of whoever listens at a tcp endpoint, seen from here."""
+    dialled = as_seen_here(endpoint, os.environ.get("SSH_CONNECTION", ""))
     try:
-        host, _, port = check_endpoint(endpoint, dial=True).removeprefix("tcp://").rpartition(":")
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=DIAL_S) as connection:
+        with socket.create_connection(address_of(dialled), timeout=DIAL_S) as connection:
             word = b""
             while len(word) < MAX_WORD and (more := connection.recv(MAX_WORD)):
                 word += more
-            return {"word": word[:MAX_WORD].decode("ascii", "replace")}
+            return {"dialled": dialled, "word": word[:MAX_WORD].decode("ascii", "replace")}
     except TimeoutError:
-        return {"error": f"no answer within {DIAL_S:g} s"}
-    except (ExpertmeshError, OSError) as error:
-        return {"error": (isinstance(error, OSError) and error.strerror) or str(error)}
+        error = f"no answer within {DIAL_S:g} s"
+    except (OSError, ValueError) as failure:
+        error = (isinstance(failure, OSError) and failure.strerror) or str(failure)
+    return {"dialled": dialled, "error": error}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.config import PeerConfig, WorkerGroup
+from coordinator.dialling import is_loopback
 from coordinator.hosts import NOT_REACHED, Host
 
 GIB = 1 << 30
@@ -161,12 +162,8 @@ def _ports(heard: Mapping[str, Any], expected: Expected) -> Iterator[str]:
         if "word" in found and found["word"] != expected.word:
             yield f"{endpoint}, which is to lead to the coordinator, is something else there"
         elif "error" in found and not is_loopback(endpoint):
-            yield f"{endpoint}, where the coordinator listens, cannot be dialled from there: {found['error']}"
-
-
-def is_loopback(endpoint: str) -> bool:
-    """Whether a tcp endpoint leads to the machine itself, whichever that is."""
-    return endpoint.startswith(("tcp://127.", "tcp://[::1]", "tcp://localhost"))
+            dialled = found.get("dialled", endpoint)
+            yield f"{dialled}, where the coordinator is to listen, cannot be dialled from there: {found['error']}"
 
 
 def _map(value: Any) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from coordinator.config import (
     inputs_endpoint,
     work_endpoint,
 )
+from coordinator.dialling import seen_from_elsewhere, with_endpoint
 from coordinator.hosts import MODULES, Host
 from coordinator.lookahead_choice import LookaheadChoice, lookahead_here
 from protocol.endpoints import check_endpoint
@@ -205,6 +206,7 @@ def _placed(
     """What runs a process of that kind where it belongs; elsewhere it is given so many `cores` of its own there."""
     if part.host is None:
         return (python, "-P", "-m", MODULES[kind], *options)
+    options = with_endpoint(options, seen_from_elsewhere(config.coordinator.listen, config.launch.address))
     words = (*part.command, "hosted", "run", "--cores", str(cores), kind, *options)
     return part.host.running(words, settings=config.launch.ssh_config)
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.config import MAX_WORKERS
-from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
 
 MAX_LINE = 1 << 16
@@ -193,7 +192,9 @@ def ask_launcher(listen: str, wish: Wish, within_s: float) -> Iterator[str]:
 
 
 def _address(listen: str) -> str:
-    mark = hashlib.sha256(check_endpoint(listen).encode()).hexdigest()[:32]  # abstract names are short
+    mark = hashlib.sha256(listen.replace("//localhost:", "//127.0.0.1:").encode()).hexdigest()[
+        :32
+    ]  # abstract names are short
     return f"\0expertmesh-launcher-{mark}"
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.config import ClusterConfig, work_endpoint
+from coordinator.dialling import address_of, seen_from_elsewhere
 from coordinator.host_check import look_around
 from coordinator.host_report import Asked, Expected, HostReport, problems
 from coordinator.hosts import Host
-from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
 
 CHECK_S = 60.0
@@ -31,11 +31,12 @@ def checked_hosts(config: ClusterConfig) -> tuple[Host, ...]:
     """
     if not config.remote:
         return ()
-    listen = check_endpoint(config.coordinator.listen, dial=True)
+    listen = config.coordinator.listen
     endpoints = (listen, work_endpoint(listen))
     with _announced(endpoints) as word:
         asked = _asked(config)
-        reports = dict(zip(asked, _ask_all(config, list(asked), endpoints), strict=True))
+        dialled = [seen_from_elsewhere(endpoint, config.launch.address) for endpoint in endpoints]
+        reports = dict(zip(asked, _ask_all(config, list(asked), dialled), strict=True))
     here = {group.model_path or config.model for group in config.workers if group.host is None and group.count}
     own = look_around({config.model, *here}, ())
     expected = Expected(
@@ -101,10 +102,10 @@ def _announced(endpoints: Sequence[str]) -> Iterator[str]:
     word = secrets.token_hex(16)
     with ExitStack() as stack:
         for endpoint in endpoints:
-            host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-            family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+            host, port = address_of(endpoint)
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
             try:
-                server = socket.create_server((host.strip("[]"), int(port)), family=family, backlog=64)
+                server = socket.create_server((host, port), family=family, backlog=64)
             except OSError as error:
                 raise ConfigError(f"cannot listen at {endpoint}: {error.strerror}") from None
             stack.enter_context(server)

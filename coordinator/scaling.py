@@ -83,7 +83,7 @@ class Scaling:
     def tick(self, report: dict[str, Any] | None) -> bool:
         """Whether it has ended, now that the coordinator's newest report, if there is one, says this."""
         if not self._leaving:
-            states = {worker["name"]: worker["state"] for worker in (report or {}).get("workers", ())}
+            states = _states(report or {})
             self.failed = self._failure(states)
             if self.failed:
                 self.config = self._before
@@ -117,3 +117,11 @@ class Scaling:
         """What is started from now on is as planned for this: a coordinator that is started again waits for all."""
         for plan in self._launcher.planned(config).values():
             self._launcher.adopt(plan)
+
+
+def _states(report: Mapping[str, Any]) -> dict[str, str]:
+    """By name; the report has those that are gone last, and a newcomer may be called as one of them was."""
+    states: dict[str, str] = {}
+    for worker in report.get("workers", ()):
+        states.setdefault(worker["name"], worker["state"])
+    return states

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -27,8 +28,10 @@ def command() -> None:
 def run(interrupts: Interrupts, /, cores: int, kind: str, options: tuple[str, ...]) -> int:
     """Run a process of that KIND until it ends, or until stdin does, on which lines name signals for it."""
     with interrupts.held():
+        from coordinator.dialling import as_seen_here, dials, with_endpoint
         from coordinator.hosted import run_hosted
 
+    options = tuple(with_endpoint(options, as_seen_here(dials(options), os.environ.get("SSH_CONNECTION", ""))))
     return run_hosted((sys.executable, "-P", "-m", MODULES[kind], *options), cores)
 
 

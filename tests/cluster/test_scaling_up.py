@@ -28,6 +28,8 @@ def test_workers_come_and_go_while_an_answer_streams(tmp_path: Path) -> None:
         assert (grown.returncode, grown.stderr) == (0, "")
         assert grown.stdout == "the number of workers changes: box 3\nthere are 3 box now\n"
         cluster.line(r"ready: 3 workers hold experts")
+        assert run("scale", "--config", config, "box=2").returncode == 0
+        assert run("scale", "--config", config, "box=3").returncode == 0, "box-2 comes a second time"
         shrunk = run("scale", "--config", config, "box=1")
         assert (shrunk.returncode, shrunk.stderr) == (0, "")
         cluster.line(r"box-\d \(process \d+\) has left")

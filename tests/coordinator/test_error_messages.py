@@ -553,6 +553,10 @@ CLUSTERS: dict[str, tuple[str, str]] = {
         f'{MODEL}[launch]\nssh_config = "none"\n',
         "line 4: launch.ssh_config: {folder}/none: No such file or directory",
     ),
+    "address with a port": (
+        f'{MODEL}[launch]\naddress = "box:7600"\n',
+        'line 4: launch.address: a host\'s name or address, without a port, is expected, found "box:7600"',
+    ),
     "logs in a file": (
         f'{MODEL}[launch]\nlogs = "empty.txt"\n',
         "line 4: launch.logs: {folder}/empty.txt is not a folder",

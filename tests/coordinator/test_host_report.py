@@ -72,8 +72,8 @@ def test_a_sound_machine_has_no_problem() -> None:
             f"{LISTEN}, which is to lead to the coordinator, is something else there",
         ),
         (
-            told(heard={"tcp://10.0.0.1:7600": {"error": "Connection refused"}}),
-            "tcp://10.0.0.1:7600, where the coordinator listens, cannot be dialled from there: Connection refused",
+            told(heard={"tcp://0.0.0.0:7600": {"dialled": "tcp://10.0.0.1:7600", "error": "Connection refused"}}),
+            "tcp://10.0.0.1:7600, where the coordinator is to listen, cannot be dialled from there: Connection refused",
         ),
     ],
 )

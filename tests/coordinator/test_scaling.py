@@ -47,7 +47,9 @@ class Case:
         self.scaling = Scaling(BEFORE, after, self.launcher, self.supervisor, clock=lambda: self.clock[0])
 
     def tick(self, **states: str) -> bool:
-        report: dict[str, Any] = {"workers": [{"name": n.replace("_", "-"), "state": s} for n, s in states.items()]}
+        there = [{"name": name.replace("_", "-"), "state": state} for name, state in states.items()]
+        gone = [{"name": one["name"], "state": "gone"} for one in there]  # earlier ones of the same names
+        report: dict[str, Any] = {"workers": there + gone}
         self.supervisor.tick()
         return self.scaling.tick(report)
 

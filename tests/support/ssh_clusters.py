@@ -23,8 +23,13 @@ from ssh_server import SshServer
 MODEL = CONFIGS / "demo-moe-q4_k_m.gguf"
 
 
-def cluster_file(folder: Path, server: SshServer, *there: dict[str, Any], listen: str = "") -> tuple[Path, str]:
-    """One worker here, and one over ssh for each table of keys, by default one; and its endpoint."""
+def cluster_file(
+    folder: Path, server: SshServer, *there: dict[str, Any], listen: str = "", more: str = ""
+) -> tuple[Path, str]:
+    """One worker here, and one over ssh for each table of keys, by default one; and its endpoint.
+
+    `more` are sections of the file besides.
+    """
     endpoint = listen or f"tcp://127.0.0.1:{three_ports()}"
     tables = "".join(_workers({"name": "garage", **one}, server) for one in there or ({},))
     path = folder / "cluster.toml"
@@ -39,7 +44,7 @@ ssh_config = "{server.settings}"
 logs = "{folder / "logs"}"
 [[workers]]
 name = "box"
-{tables}""")
+{tables}{more}""")
     return path, endpoint
 
 
