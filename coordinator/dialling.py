@@ -44,12 +44,6 @@ def address_of(endpoint: str) -> tuple[str, int]:
     return "" if host == "*" else host.strip("[]"), int(port)
 
 
-def is_loopback(endpoint: str) -> bool:
-    """Whether a tcp endpoint leads to the machine itself, whichever that is."""
-    host, _ = _parts(endpoint)
-    return host in ("localhost", "[::1]") or host.startswith("127.")
-
-
 def _parts(endpoint: str) -> tuple[str, str]:
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     return host, port

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.config import PeerConfig, WorkerGroup
-from coordinator.dialling import is_loopback
 from coordinator.hosts import NOT_REACHED, Host
+from protocol.endpoints import is_local
 
 GIB = 1 << 30
 NOT_FOUND = (126, 127)
@@ -162,7 +162,7 @@ def _ports(heard: Mapping[str, Any], expected: Expected) -> Iterator[str]:
         found = _map(one)
         if "word" in found and found["word"] != expected.word:
             yield f"{endpoint}, which is to lead to the coordinator, is something else there"
-        elif "error" in found and not is_loopback(endpoint):
+        elif "error" in found and not is_local(endpoint):
             dialled = found.get("dialled", endpoint)
             yield f"{dialled}, where the coordinator is to listen, cannot be dialled from there: {found['error']}"
 
