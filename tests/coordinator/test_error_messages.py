@@ -571,7 +571,8 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     "unknown key": (
         f"{MODEL}[coordinator]\nspeed = 1\n",
         "line 4: coordinator.speed: unknown; known are "
-        "listen, threads, kv, chunk, drafts, halves, device, vram_gib, local_experts, bulk, bulk_mb_s, profile",
+        "listen, threads, kv, chunk, drafts, halves, device, vram_gib, local_experts, orphan_s, bulk, "
+        "bulk_mb_s, profile",
     ),
     "unknown key of a group": (
         f"{MODEL}{GROUP}speed = 1\n",

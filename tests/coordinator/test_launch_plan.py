@@ -223,7 +223,7 @@ def test_workers_that_fetch_their_weights_have_no_model_and_a_process_that_gives
         "py -P -m expert_worker.weights.main --model /models/m.gguf --listen tcp://127.0.0.1:7603 --mb-s 12.5"
     )
     for number, worker in enumerate(attic):
-        told = f"--connect tcp://127.0.0.1:7600 --cache /cache --name attic-{number} --threads 1"
+        told = f"--connect tcp://127.0.0.1:7600 --cache /cache --name attic-{number} --threads 1 --of 3/3"
         assert " ".join(worker.command[4:]) == told
 
 
