@@ -10,10 +10,17 @@ from pathlib import Path
 import pytest
 from clusters import PATIENT, LiveCluster, Status, Then, in_force, live_cluster, worker_of
 from command_line import wait_until
+from free_ports import three_ports
+from key_folders import key_folder
 from packs import pack_of
 from reference_answer import Reference
 
+from protocol.bulk import BULK_FRAME_BYTES
+from protocol.errors import ConfigError
+from protocol.messages import PROTOCOL, AskModel
 from protocol.model import Model
+from protocol.neighbours import bulk_endpoint
+from protocol.wire import Dialled
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -52,6 +59,21 @@ def test_workers_fetch_their_experts_and_no_others_and_give_the_same_bits(
     assert all(worker["calls"] for worker in answer.report["workers"])
     assert min(fetched(report, number) for number in range(3)) < expert_bytes  # the first may have been alone
     assert all(len(list(cache.iterdir())) == 1 for cache in caches.values())
+
+
+def test_weights_travel_encrypted_where_there_are_keys(
+    demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
+) -> None:
+    keyed = {"keys": key_folder(tmp_path / "keys"), "listen": f"tcp://127.0.0.1:{three_ports()}"}
+    settings = {"caches": {0: tmp_path / "cache"}, "coordinator_options": PATIENT, **keyed}
+    with live_cluster(demo_model, tmp_path, workers=1, **settings) as cluster:
+        answer = cluster.answer(prompt, 50)
+        with Dialled(bulk_endpoint(cluster.endpoint), max_frame_bytes=BULK_FRAME_BYTES) as stranger:
+            stranger.send(AskModel(protocol=PROTOCOL))
+            with pytest.raises(ConfigError):
+                stranger.receive(10.0)
+    reference.check(answer)
+    assert answer.report["local_entries"] == 0
 
 
 def test_workers_of_one_cache_fetch_each_piece_once(

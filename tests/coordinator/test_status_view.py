@@ -153,7 +153,7 @@ def test_every_state_that_is_not_as_it_should_be_has_a_sentence() -> None:
         worker_row(
             "k",
             state="loading",
-            tiers=tiers(fetched_bytes=10**9, fetch_us=10_000_000, fetch_left_bytes=3 * 10**9, fetched_damaged=1),
+            tiers=tiers(fetched_bytes=1 << 30, fetch_us=10_000_000, fetch_left_bytes=3 << 30, fetched_damaged=1),
         ),
         worker_row("c", state="failed", reason="no room"),
         worker_row("d", state="gone", reason="it left", since_start=None, beat_age_s=None),
@@ -166,7 +166,7 @@ def test_every_state_that_is_not_as_it_should_be_has_a_sentence() -> None:
     ) == [
         "a is late with an answer, and gets no work until that has come",
         "b makes its experts ready: 2 of 6 layers",
-        "k makes its experts ready: 6 of 6 layers; it has fetched 1 GB of weights at 100 MB/s, 3 GB are to come",
+        "k makes its experts ready: 6 of 6 layers; it has fetched 1 GiB of weights at 102 MiB/s, 3 GiB are to come",
         "k fetched 1 piece of weights again, which had come damaged",
         "c gets no work: no room",
         "d is gone: it left",

@@ -74,8 +74,8 @@ class ScriptedCoordinator:
 
     def glance(self, kind: type[M]) -> M | None:
         """A message of this class on control, if it is there already; others are lost, beats are answered."""
-        while wait([self.control], 0):
-            if isinstance(found := self._take(self.control), kind):
+        while (found := self._take(self.control)) is not None:
+            if isinstance(found, kind):
                 return found
         return None
 
