@@ -6,7 +6,7 @@ import shlex
 
 from coordinator.cli.output import put
 from coordinator.config import WEIGHTS, inputs_endpoint, work_endpoint
-from coordinator.launch_plan import LaunchPlan, ProcessPlan
+from coordinator.launch_plan import TUNNEL, LaunchPlan, ProcessPlan
 from coordinator.wording import counted
 from protocol.neighbours import bulk_endpoint
 
@@ -23,7 +23,7 @@ def print_plan(plan: LaunchPlan) -> None:
 
 
 def _share(process: ProcessPlan) -> str:
-    if not process.threads:
+    if process.name.startswith(TUNNEL):
         return f"leads from {process.host} to here"
     threads = counted(process.threads, "thread")
     if process.host is not None:

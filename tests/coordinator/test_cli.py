@@ -342,7 +342,8 @@ def test_a_worker_that_finds_no_coordinator_says_so() -> None:
     endpoint = f"ipc://@expertmesh-nobody-{os.getpid()}"
     done = run("worker", "--connect", endpoint, "--model", _demo(), "--name", "w", "--orphan-s", 1)
     assert done.returncode == 2
-    source, dialling, last = done.stderr.splitlines()
+    speed, source, dialling, last = done.stderr.splitlines()
+    assert "an expert of one row takes" in speed
     assert "experts come from: mapped" in source
     assert f"dialling {endpoint} as w" in dialling
     assert last == f"error: no word from a coordinator at {endpoint} for 1 s"

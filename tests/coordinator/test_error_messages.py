@@ -571,11 +571,7 @@ CLUSTERS: dict[str, tuple[str, str]] = {
     ),
     "unknown section": (
         f"{MODEL}[placment]\n",
-        "line 3: placment: unknown; known are model, coordinator, workers, peers, lookahead, launch, keys",
-    ),
-    "section for later": (
-        f"{MODEL}[placement]\nreplicas = 1.2\n",
-        "line 3: placement: this section is not available yet; take it out",
+        "line 3: placment: unknown; known are model, coordinator, workers, peers, lookahead, placement, launch, keys",
     ),
     "unknown key": (
         f"{MODEL}[coordinator]\nspeed = 1\n",

@@ -92,7 +92,7 @@ def test_a_gpu_s_memory_reads_no_files() -> None:
 
 
 def test_a_lookahead_process_has_a_row_with_its_inputs_as_calls() -> None:
-    row = {"name": "lookahead", "pid": 6, "inputs": 70, "hints": 9, "busy_s": 0.5}
+    row = {"name": "lookahead", "pid": 6, "state": "ready", "inputs": 70, "hints": 9, "busy_s": 0.5}
     load, later = Load(), {"beat_age_s": 0.25, "resident_bytes": 2**21}
     load.take({"workers": [], "lookahead": [row | later]}, now=1.0)
     found = {"workers": [], "lookahead": [row | later | {"busy_s": 0.75}]}

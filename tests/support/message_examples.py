@@ -324,7 +324,7 @@ def largest(frame_bytes: int) -> list[Message]:
         plain = {one.name: by_annotation[one.type] for one in fields(example) if one.type in by_annotation}
         if isinstance(example, Hello):
             plain["protocol"] = PROTOCOL
-        made.append(replace(example, **plain, **arrays.get(type(example), {})))
+        made.append(replace(example, **plain | arrays.get(type(example), {})))
     return made
 
 
