@@ -19,6 +19,7 @@ from coordinator.config import (
     MAX_THREADS,
     MAX_WORKERS,
     OF_A_CACHE,
+    PLACED_BY,
     PREDICTORS,
     WEIGHTS,
     ClusterConfig,
@@ -340,4 +341,4 @@ LOOKAHEAD_KEYS: dict[str, Read] = {
 
 BUDGETED = " or ".join(map(shown, BUDGETED_SOURCES))
 
-PLACEMENT_KEYS: dict[str, Read] = {"replicas": _replicas}
+PLACEMENT_KEYS: dict[str, Read] = {"replicas": _replicas, "by": one_of(*PLACED_BY)}

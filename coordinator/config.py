@@ -20,6 +20,7 @@ MAX_WORKERS = 64
 MAX_ALL_WORKERS = 256
 """Of one coordinator, peers included."""
 MAX_PEERS = 64
+PLACED_BY = ("measured", "even")
 MAX_REPLICAS = 2.0
 """Copies of experts for each of them: no expert has more than two holders."""
 COORDINATOR, LOOKAHEAD, WEIGHTS = "coordinator", "lookahead", "weights"
@@ -179,6 +180,8 @@ class PlacementConfig:
 
     replicas: float = 1.0
     """Copies of all experts together, as a multiple of the experts: above 1 those used most have a second holder."""
+    by: str = "measured"
+    """"measured", how fast workers were, or "even", their threads alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

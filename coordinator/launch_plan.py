@@ -200,6 +200,8 @@ def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tu
     chosen = config.coordinator
     options = ["--model", str(config.model), "--listen", chosen.listen, "--workers", str(workers)]
     options += ["--threads", str(chosen.threads), "--kv", chosen.kv]
+    if config.placement.by != "measured":
+        options += ["--placement", config.placement.by]
     if config.placement.replicas > 1:
         options += ["--replicas", f"{config.placement.replicas:g}"]
     if chosen.chunk is not None:

@@ -34,7 +34,15 @@ import numpy as np
 from coordinator.audit import Auditor
 from coordinator.canaries import Canaries
 from coordinator.cluster import Cluster
-from coordinator.config import DEVICES, MAX_ALL_WORKERS, MAX_REPLICAS, inputs_endpoint, is_device, work_endpoint
+from coordinator.config import (
+    DEVICES,
+    MAX_ALL_WORKERS,
+    MAX_REPLICAS,
+    PLACED_BY,
+    inputs_endpoint,
+    is_device,
+    work_endpoint,
+)
 from coordinator.deadlines import CallLimits
 from coordinator.demand import Demand
 from coordinator.devices import Devices, opened
@@ -113,6 +121,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--audit", type=_number(float, 0, 1), default=0.0, metavar="RATE", help="share of answers to compute again")
     add("--canaries", type=int, choices=(0, 1), default=1, help="whether members are tried before they get work")
     add("--keys", type=Path, metavar="FOLDER", help="folder of keys: its own, and who may come in")
+    add("--placement", choices=PLACED_BY, default="measured", help="by measured pace, or evenly")
     add("--replicas", type=_number(float, 1, MAX_REPLICAS), default=1.0, help="copies of experts for each of them")
     add("--parent", type=int, help="process that this one must not outlive")
     add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
@@ -171,6 +180,7 @@ def _run(options: argparse.Namespace) -> None:
             rank=rank,
             demand=Demand.of(_counts(keeper, model), model.geometry.experts_used),
             replicas=options.replicas,
+            even=options.placement == "even",
             host=socket.gethostname(),
             expected=options.workers,
             fresh_token=lambda: secrets.token_hex(16),

@@ -74,6 +74,7 @@ class Members:
         settle_s: float | None = None,
         demand: Demand | None = None,
         replicas: float = 1.0,
+        even: bool = False,
         host: str = "",
         local: bool = True,
     ) -> None:
@@ -83,14 +84,14 @@ class Members:
         `local`: the coordinator computes what nobody holds; else nobody may leave whose experts nobody else can hold.
 
         `own` (layers, experts) is what the coordinator's slots hold of `stock`, now and ever; `rank` (layers, experts)
-        is lower for what is expected to be used more, as of `place`; `demand` and `replicas` are as of Planner.
+        is lower for what is expected to be used more, as of `place`; `demand`, `replicas` and `even` are as of Planner.
         `host` is the coordinator's: its own bank and workers of that machine share the cores, so they do not compete.
         """
         self.terms = terms
         self._stock = stock
         own = np.zeros((len(stock.slot_bytes), stock.experts), np.uint8) if own is None else own
         self._rank = rank
-        self._planner = Planner(stock=stock, own=own, rank=rank, demand=demand, replicas=replicas)
+        self._planner = Planner(stock=stock, own=own, rank=rank, demand=demand, replicas=replicas, even=even)
         self._drift = Drift()
         self._here = Here()
         self._host = host

@@ -48,13 +48,16 @@ class Planner:
     """None: nobody knows how many experts a row has, and no placement can be compared with another."""
     replicas: float = 1.0
     """Copies of all experts together, as a multiple of the experts."""
+    even: bool = False
+    """Everybody gets what its threads are worth, however fast it turned out to be."""
 
     def place(
         self, version: int, holders: Sequence[Holder], before: Placement | None = None, here: Here | None = None
     ) -> Placement:
         """The best placement found for these; all are members of it, if only to hold nothing, as `left_out` says."""
-        holders, here = paced(holders), here or Here()
-        if self.demand is None:
+        known = [replace(holder, pace=None) for holder in holders] if self.even else holders
+        holders, here = paced(known), here or Here()
+        if self.demand is None or self.even:
             return self._by_pace(version, holders, frozenset(), before)
         trial = self._of_few_layers()
 

@@ -39,6 +39,7 @@ class FilePlan:
             own=np.zeros(shape.counts.shape, np.uint8),
             demand=Demand.of(shape.counts, shape.used),
             replicas=config.placement.replicas,
+            even=config.placement.by == "even",
         )
         apart = all(group.host is not None for group in config.workers if group.count)
         here = Here(

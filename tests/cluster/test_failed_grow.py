@@ -45,7 +45,7 @@ def test_who_cannot_load_moves_nobody(
         assert loaded(report) == loaded(before), "and nobody loads anything"
         if how == "fails":
             assert worker_of(report, "unable")["reason"] == (
-                "cannot hold its experts: layer 2, expert 1: the disk is broken"
+                "cannot hold its experts: layer 2, expert 10: the disk is broken"
             )
         cluster.add_worker() if how == "dies" else cluster.start_worker(2)
         report = cluster.wait_for(lambda report: in_force(report) == 3)

@@ -214,7 +214,8 @@ class LiveCluster:
         self._all: list[RealProcess] = []
         self._key_options = [] if keys is None else ["--keys", str(keys)]
         self._coordinator_options = ["--listen", listen, *self._key_options, "--model", str(model)]
-        self._coordinator_options += ["--workers", str(workers), "--hedge-floor-ms", "60000", *coordinator_options]
+        self._coordinator_options += ["--workers", str(workers), "--hedge-floor-ms", "60000"]
+        self._coordinator_options += ["--placement", "even", *coordinator_options]
         self.coordinator = self.restart_coordinator()
         if self._caches:
             self.weights = self.start_weights()
