@@ -76,6 +76,7 @@ def test_chaos(local: bool, demo_model: Path, prompt: list[int], reference: Refe
         options = [*HEDGING, "--call-floor-ms", "300", "--beat-s", "0.2", "--chunk", "64"]
         options += [] if local else ["--no-local-experts"]
         settings = {"coordinator_options": options, "listen": links[1].target, "links": links}
+        settings["worker_options"] = ["--drain-s", "2"]  # the last holder of an expert may wait in vain
         cluster = stack.enter_context(live_cluster(demo_model, tmp_path, workers=WORKERS, **settings))
         asking = Asking(cluster, {"short": (prompt, reference), "long": (OTHER, other)})
         chaos = Chaos(cluster, links, SEED)

@@ -18,6 +18,8 @@ from relays import BadLink
 
 JOIN_S = 15.0
 """Time for a worker to start and join; if it does not, who waits for it will say so."""
+LEAVE_S = 30.0
+"""For a worker that was told to: it waits a while for others to hold its experts, if there are any."""
 Trouble = Iterator[float]
 """Does something, gives how long to leave it so, and goes on."""
 
@@ -66,7 +68,7 @@ class Chaos:
 
     def _leaves(self, number: int) -> Trouble:
         self._cluster.workers[number].signal(signal.SIGTERM)
-        self._cluster.workers[number].wait()
+        self._cluster.workers[number].wait(LEAVE_S)
         yield self._chance.uniform(0.0, 1.5)
         yield from self._started(number)
 
