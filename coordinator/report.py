@@ -47,7 +47,7 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
         if member.holds
     ]
     silent = [
-        _lookahead(member, members.state(member), now) | {"reason": reason}
+        _lookahead(member, members.state(member).value, now) | {"reason": reason}
         for member, reason in left
         if not member.holds
     ]

@@ -115,3 +115,23 @@ def test_who_left_is_told_of_for_a_while_and_no_more_than_a_few() -> None:
 
     assert told(SHOWN_GONE_S) == list(range(4, SHOWN_GONE + 4))
     assert told(SHOWN_GONE_S + 1) == []
+
+
+def test_whoever_is_there_or_gone_is_told_in_words_that_travel() -> None:
+    members = Members(TERMS, Stock(slot_bytes=(1,), experts=1), expected=0, fresh_token=lambda: "token")
+    for role in ("worker", "lookahead"):
+        for lives in (True, False):
+            name = f"{role}-{lives}"
+            mark, geometry = TERMS.fingerprint, dict(TERMS.geometry)
+            members.hello(name.encode(), hello(role=role, name=name, fingerprint=mark, geometry=geometry))
+            if not lives:
+                members.from_worker(name.encode(), Stopped(), 0.0)
+    report = mesh_report(members, Counters(), (), 0.0)
+    encode(Status(report=report))
+    states = {row["name"]: row["state"] for kind in ("workers", "lookahead") for row in report[kind]}
+    assert states == {
+        "worker-True": "hello",
+        "worker-False": "gone",
+        "lookahead-True": "ready",
+        "lookahead-False": "gone",
+    }
