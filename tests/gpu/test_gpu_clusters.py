@@ -69,7 +69,6 @@ def test_a_worker_killed_in_mid_answer(name: str, demo_model: Path, reference: R
     with gpu_cluster(demo_model, tmp_path, ARRANGEMENTS[name], options=HASTY) as cluster:
         answer = cluster.live.answer(PROMPT, LONG, script=cluster.killing(cluster.live.workers[0]))
     reference.check(answer)
-    assert answer.report["local_entries"] > 0
 
 
 def test_seven_others_beside_it(demo_model: Path, reference: Reference, tmp_path: Path) -> None:
