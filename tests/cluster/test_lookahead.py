@@ -66,7 +66,7 @@ def listening(report: dict[str, Any]) -> list[int]:
 
 def silent(report: dict[str, Any]) -> bool:
     """Whether one is told of that was given up since nothing was heard of it."""
-    return any(one["state"] == "gone" and one["reason"].startswith("silent for ") for one in report["lookahead"])
+    return any(one["state"] == "lost" and one["reason"].startswith("silent for ") for one in report["lookahead"])
 
 
 def hinted(report: dict[str, Any]) -> bool:
