@@ -60,8 +60,7 @@ class Planner:
         if self.demand is None or self.even:
             return self._by_pace(version, holders, frozenset(), before)
         trial = self._of_few_layers()
-
-        alike = _alike(holders)
+        alike, scaled = _alike(holders), _scaled(holders, trial.stock.bytes / max(1, self.stock.bytes))
 
         def token_s(placement: Placement) -> float:
             return trial.outlook(placement, alike, here).experts_s
@@ -71,7 +70,7 @@ class Planner:
         out: frozenset[int] | None = None
         all_s, left_over = np.inf, 0
         for these in _who_may_be_left_out(holders, everybody=here.local is not None):
-            this = trial._by_pace(version, self._scaled(holders), these, before)
+            this = trial._by_pace(version, scaled, these, before)
             this_s = token_s(this)
             if not these:
                 all_s, left_over = this_s, this.left_over(trial.stock)
@@ -144,10 +143,10 @@ class Planner:
         sizes = tuple(size if layer in some else 0 for layer, size in enumerate(self.stock.slot_bytes))
         return replace(self, stock=replace(self.stock, slot_bytes=sizes), own=self.own * _mask(sizes))
 
-    def _scaled(self, holders: Sequence[Holder]) -> list[Holder]:
-        """With room for as large a part of few layers as they have room for of all."""
-        part = self._of_few_layers().stock.bytes / max(1, self.stock.bytes)
-        return [holder if holder.room < 0 else replace(holder, room=int(holder.room * part)) for holder in holders]
+
+def _scaled(holders: Sequence[Holder], part: float) -> list[Holder]:
+    """With room for that part of what they have room for."""
+    return [holder if holder.room < 0 else replace(holder, room=int(holder.room * part)) for holder in holders]
 
 
 def _alike(holders: Sequence[Holder]) -> list[Holder]:
