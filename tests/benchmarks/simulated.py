@@ -23,10 +23,10 @@ from benchmark_page import heading, table
 from clusters import PATIENT, Answer, LiveCluster, live_cluster
 from machine_check import MachineCheck
 from moe_models import write_model
+from observed import Observed
 from paired_figures import in_turn, paired_ratios, spread
 
 from coordinator.simulation.decoding import decode
-from coordinator.simulation.observed import Observed
 from coordinator.simulation.scenario import Scenario, Shape
 from protocol.model import Model
 

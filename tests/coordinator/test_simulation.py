@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from observed import Observed
 from scenarios import COSTS, SHAPE, scenario, workers
 
 from coordinator.cluster import PROBE_S
@@ -19,7 +20,6 @@ from coordinator.pace import Pace, Paces
 from coordinator.sampled_rows import sampled_rows
 from coordinator.simulation.decoding import decode, pauses, routing
 from coordinator.simulation.mesh import SimulatedMesh
-from coordinator.simulation.observed import Observed
 from coordinator.simulation.scenario import Varied
 
 
