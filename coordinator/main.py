@@ -59,7 +59,8 @@ from coordinator.profile_keeper import Keeper
 from coordinator.service import Service
 from coordinator.wording import counted
 from expert_worker.bank import ExpertBank
-from protocol.errors import ConfigError, ExpertmeshError
+from protocol.ending import exit_code
+from protocol.errors import ConfigError
 from protocol.gib import gib_argument
 from protocol.keys import ListenKeys
 from protocol.messages import MAX_BEAT_S, MAX_ROWS, MIN_BEAT_S
@@ -83,19 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.parent is not None and not native.die_with_parent(options.parent):
         return 0  # nobody is left who wanted it
     logging.basicConfig(level=options.log.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    try:
-        _run(options)
-    except ExpertmeshError as error:
-        return _tell(str(error), 2)
-    except Exception as error:
-        log.debug("the coordinator failed", exc_info=True)
-        return _tell(f"{type(error).__name__}: {error}", 1)
-    return 0
-
-
-def _tell(reason: str, code: int) -> int:
-    sys.stderr.write(f"error: {' '.join(reason.split())}\n")
-    return code
+    return exit_code(lambda: _run(options), "the coordinator")
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

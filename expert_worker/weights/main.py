@@ -33,7 +33,7 @@ from expert_worker.weights.joining import dialling, fetched_model, opened_cache,
 from expert_worker.weights.offering import Offering
 from expert_worker.weights.rate import Rate
 from protocol.bulk import BULK_FRAME_BYTES, DEFAULT_MB_S, MAX_MB_S, QUEUE
-from protocol.errors import ExpertmeshError
+from protocol.ending import exit_code
 from protocol.keys import ListenKeys, dial_keys
 from protocol.messages import PieceBytes
 from protocol.model import Model
@@ -55,18 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.parent is not None and not native.die_with_parent(options.parent):
         return 0
     logging.basicConfig(stream=sys.stderr, level=options.log.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    try:
-        if options.cache is None:
-            with Model.open(options.model) as model:
-                _give(Giving(model), options)
-        else:
-            _give_from_cache(options)
-    except ExpertmeshError as error:
-        return _tell(str(error), 2)
-    except Exception as error:
-        log.debug("the weights process failed", exc_info=True)
-        return _tell(f"{type(error).__name__}: {error}", 1)
-    return 0
+    return exit_code(lambda: _run(options), "the weights process")
+
+
+def _run(options: argparse.Namespace) -> None:
+    if options.cache is not None:
+        _give_from_cache(options)
+        return
+    with Model.open(options.model) as model:
+        _give(Giving(model), options)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -129,11 +126,6 @@ def _rate(text: str) -> float:
     if not 0 < rate <= MAX_MB_S:
         raise argparse.ArgumentTypeError(f"{text} found, a number above 0 and at most {MAX_MB_S} expected")
     return rate
-
-
-def _tell(reason: str, code: int) -> int:
-    sys.stderr.write(f"error: {' '.join(reason.split())}\n")
-    return code
 
 
 if __name__ == "__main__":
