@@ -21,6 +21,8 @@ SILENT_S = 5.0
 """Without any piece that was asked for: who gives for the coordinator is asked again, others no more."""
 REFRESH_S = 5.0
 """After so long it is asked again who else gives, and what."""
+USELESS_AT_MOST = 16
+"""Others that were given up, after which no more are asked: who names them again and again may do so to hold us up."""
 NEXT_S = 0.005
 """For whoever is asked first, before the others are looked at."""
 
@@ -186,7 +188,7 @@ class Givers:
                 for place, have in zip(map(Place, holders.endpoints, holders.keys), holders.have, strict=True):
                     if place in known:
                         known[place].has = have
-                    elif place not in self._dropped:
+                    elif place not in self._dropped and len(self._dropped) < USELESS_AT_MOST:
                         self._add(place, have, now)
             case Digests() as digests:
                 for offset, digest in zip(digests.offset.tolist(), digests.sha256, strict=True):

@@ -33,7 +33,7 @@ from expert_worker.weights.joining import dialling, fetched_model, opened_cache,
 from expert_worker.weights.offering import Offering
 from expert_worker.weights.place import Place
 from expert_worker.weights.rate import Rate
-from protocol.bulk import BULK_FRAME_BYTES, DEFAULT_MB_S, MAX_MB_S, QUEUE
+from protocol.bulk import ASKED_FRAME_BYTES, BULK_FRAME_BYTES, DEFAULT_MB_S, MAX_MB_S, QUEUE
 from protocol.ending import exit_code
 from protocol.endpoints import check_named
 from protocol.keys import ListenKeys, dial_keys, giving_keys
@@ -114,7 +114,8 @@ def _give(
         signal.signal(number, lambda number, frame: signals.append(number))
     os.nice(NICE)
     rate = Rate(options.mb_s * 1e6, time.monotonic())
-    with Bound(options.listen, keys=keys, max_frame_bytes=BULK_FRAME_BYTES, queue=QUEUE) as bulk:
+    sizes = {"max_frame_bytes": BULK_FRAME_BYTES, "heard_frame_bytes": ASKED_FRAME_BYTES}
+    with Bound(options.listen, keys=keys, queue=QUEUE, **sizes) as bulk:
         loaded()
         pieces = given = 0
         log.info("giving model %s at %s, %g MB/s at most", giving.offer.fingerprint, bulk.endpoint, options.mb_s)

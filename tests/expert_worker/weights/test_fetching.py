@@ -369,6 +369,26 @@ def test_who_cannot_be_dialled_is_named_and_not_asked(desk: Desk, caplog: pytest
     assert caplog.messages.count("tcp://10.0.0.9:7700 gives weights too, and is not asked: there is nobody") == 1
 
 
+def test_who_names_givers_without_end_that_say_nothing_holds_nobody_up_for_long(desk: Desk) -> None:
+    names = iter(range(10**6))
+
+    def name_some() -> None:
+        for _ in range(5):
+            name = f"ipc://@{next(names)}"
+            desk.givers[Place(name, KEY)] = replace(desk.centre, change=lost)
+            desk.offer(name, np.ones((4, 16), np.uint8))
+
+    name_some()
+    only_others(desk)
+    began = named_at = desk.clock[0]
+    for _ in desk.fetching.bring(1, np.arange(16)):
+        if desk.clock[0] - named_at >= 1.0:
+            name_some()
+            named_at = desk.clock[0]
+    assert desk.is_sound(1, *range(16))
+    assert desk.clock[0] - began < 4 * givers_module.SILENT_S
+
+
 def test_who_has_not_what_he_says_is_not_asked_for_that_again(desk: Desk) -> None:
     other = desk.other("other", 1, 0, 1)
     only_others(desk)
