@@ -285,7 +285,7 @@ def _deal(owner: I64, stock: Stock, holders: Sequence[Holder], rank: I32 | None)
 def share_of(stock: Stock, share: Share) -> U8:
     """(layers, experts): 1 for what a member gets if there are `share.count` without limits, and nobody else."""
     holders = [Holder(serial=number, room=-1) for number in range(1, share.count + 1)]
-    return place(0, stock, np.zeros((len(stock.slot_bytes), stock.experts), np.uint8), holders).held(share.number)
+    return place(0, stock, stock.nothing(), holders).held(share.number)
 
 
 def _spread(owner: I64, stock: Stock, members: Sequence[Holder], use: F64, before: Placement | None) -> None:

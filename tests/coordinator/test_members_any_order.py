@@ -120,10 +120,10 @@ class Mesh(RuleBasedStateMachine):
             self.everybody_gets_ready()
             self.switch()
             self.follow(self.mesh.tick(self.now))
-        assert self.mesh.target is None
+        assert self.mesh.assignment.target is None
         assert not any(member.draining for member in self.mesh)
-        if self.mesh._started:
-            assert set(self.mesh.active.members) == self.able()
+        if self.mesh.assignment._started:
+            assert set(self.mesh.assignment.active.members) == self.able()
 
     def able(self) -> set[int]:
         """Those who can hold something, and stay."""
@@ -138,10 +138,10 @@ class Mesh(RuleBasedStateMachine):
 
     @rule()
     def switch(self) -> None:
-        target = self.mesh.target
-        if self.mesh.switch():
-            assert self.mesh.active is target
-            self.versions.append(self.mesh.active.version)
+        target = self.mesh.assignment.target
+        if self.mesh.assignment.switch():
+            assert self.mesh.assignment.active is target
+            self.versions.append(self.mesh.assignment.active.version)
             assert self.versions == sorted(set(self.versions))
 
     @invariant()
@@ -153,7 +153,7 @@ class Mesh(RuleBasedStateMachine):
     @invariant()
     def only_living_members_hold_experts(self) -> None:
         serials = {member.serial for member in self.mesh}
-        for placement in (self.mesh.active, self.mesh.target):
+        for placement in (self.mesh.assignment.active, self.mesh.assignment.target):
             if placement is not None:
                 assert set(placement.members) <= serials
                 assert set(placement.owner.ravel().tolist()) <= {*placement.members, LOCAL}
@@ -161,10 +161,10 @@ class Mesh(RuleBasedStateMachine):
     @invariant()
     def whoever_is_able_is_in_the_latest_placement(self) -> None:
         able = self.able()
-        latest = self.mesh.active if self.mesh.target is None else self.mesh.target
-        if self.mesh._started:
+        latest = self.mesh.assignment.active if self.mesh.assignment.target is None else self.mesh.assignment.target
+        if self.mesh.assignment._started:
             assert set(latest.members) <= able | {one.serial for one in self.mesh if one.draining}
-            assert self.mesh._deferred or set(latest.members) >= able
+            assert self.mesh.assignment._deferred or set(latest.members) >= able
             hellos = [self.mesh.get(serial).hello for serial in latest.members]
             somebodys = np.zeros((3, 8), np.bool_)
             for one in hellos:
@@ -173,7 +173,7 @@ class Mesh(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_given_what_it_has_not(self) -> None:
-        for placement in filter(None, (self.mesh.active, self.mesh.target)):
+        for placement in filter(None, (self.mesh.assignment.active, self.mesh.assignment.target)):
             for member in self.mesh:
                 if member.hello.able.size:
                     assert not (placement.held(member.serial) > member.hello.able).any()
