@@ -214,7 +214,9 @@ class Assignment:
         return self.target is not None and member.ready == self.target.version
 
     def _place(self, able: Sequence[Member]) -> Placement:
-        return self._planner.place(self._version + 1, self._holders(able), self.active, self._here)
+        new = [member for member in able if member.serial not in self.active.members]
+        held = {member.serial: member.hello.held for member in new if member.hello.held.any()}
+        return self._planner.place(self._version + 1, self._holders(able), self.active, self._here, held)
 
     def _holders(self, able: Sequence[Member]) -> list[Holder]:
         paces = self.paces()

@@ -262,6 +262,7 @@ class Members:
         self._by_control[peer] = member
         threads = counted(hello.threads, "thread")
         share = f", a share of {counted(int(hello.able.sum()), 'expert')}" if hello.able.size else ""
+        share += f", holding {counted(int(hello.held.sum()), 'expert')}" if hello.held.any() else ""
         log.info("%s %s joined: %s, %s, %s%s", hello.role, hello.name, where(hello), hello.isa, threads, share)
         return [*done, to(peer, self._welcome(member.token))]
 

@@ -44,6 +44,8 @@ class Holder:
     """Bytes of experts that it can hold; -1: any number of them."""
     able: U8 | None = None
     """(layers, experts): 1 for those whose weights it has; None if it has all."""
+    only: U8 | None = None
+    """(layers, experts): 1 for those that it may be given now; None if all that it is able to hold."""
     pages: str = ""
     """Where it computes, equal for those who share that memory; empty if it shares none."""
     threads: int = 1
@@ -61,8 +63,8 @@ class Holder:
         return self.pages if self.room < 0 and self.able is None else ""
 
     def can_hold(self, layer: int, expert: int) -> bool:
-        """Whether it has the weights; room is another question."""
-        return self.able is None or bool(self.able[layer, expert])
+        """Whether it has the weights, and may be given it; room is another question."""
+        return all(bool(table[layer, expert]) for table in (self.able, self.only) if table is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -110,6 +112,11 @@ class Placement:
             return np.array([member], np.int64)
         team: I64 = self.runners[self.runners[:, 1] == teams[0], 0]
         return team
+
+    @property
+    def copies(self) -> int:
+        """How many experts have a second holder."""
+        return int((self.also != LOCAL).sum())
 
     def left_over(self, stock: Stock) -> int:
         """How many experts nobody else holds than the local bank."""
@@ -316,5 +323,9 @@ def _columns(owner: I64, serials: I64) -> I64:
 
 
 def _can(member: Holder, layer: int, experts: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """(experts,): those whose weights it has."""
-    return np.ones(len(experts), np.bool_) if member.able is None else member.able[layer, experts].astype(np.bool_)
+    """(experts,): those whose weights it has, and that it may be given."""
+    can = np.ones(len(experts), np.bool_)
+    for table in (member.able, member.only):
+        if table is not None:
+            can &= table[layer, experts].astype(np.bool_)
+    return can

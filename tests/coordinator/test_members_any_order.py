@@ -14,6 +14,7 @@ from coordinator.member import FromWorker, Instructions, Lost
 from coordinator.plan import LOCAL
 from protocol.messages import (
     ALL_EXPERTS,
+    NO_EXPERTS,
     U8,
     Assign,
     AssignFailed,
@@ -32,6 +33,8 @@ class Mesh(RuleBasedStateMachine):
     NAMES = "abc"
     SHARES = (ALL_EXPERTS, *np.random.default_rng(1).integers(0, 2, (3, 3, 8)).astype(np.uint8))
     """What workers have: everything, or a share."""
+    HELD = (NO_EXPERTS, np.ones((3, 8), np.uint8), *np.random.default_rng(2).integers(0, 2, (3, 3, 8)).astype(np.uint8))
+    """What workers say that they hold from before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,11 +63,11 @@ class Mesh(RuleBasedStateMachine):
                 case Stop():
                     self.follow(self.mesh.from_worker(one.peer, Stopped(), self.now))
 
-    @rule(name=st.sampled_from(NAMES), able=st.sampled_from(SHARES))
-    def start(self, name: str, able: U8) -> None:
+    @rule(name=st.sampled_from(NAMES), able=st.sampled_from(SHARES), held=st.sampled_from(HELD))
+    def start(self, name: str, able: U8, held: U8) -> None:
         life = str(next(self.life))
         peer = f"{name}-{life}".encode()
-        self.processes[peer] = hello(name, life, able=able)
+        self.processes[peer] = hello(name, life, able=able, held=held)
         self.follow(self.mesh.hello(peer, self.processes[peer]))
 
     @precondition(lambda self: self.processes)

@@ -12,6 +12,7 @@ from coordinator.members import Members
 from coordinator.planner import Planner
 from protocol.messages import (
     ALL_EXPERTS,
+    NO_EXPERTS,
     PROTOCOL,
     AssignReady,
     Beat,
@@ -54,6 +55,7 @@ def hello(name: str, incarnation: str = "a", **change: Any) -> Hello:
         "room": -1,
         "pages": "",
         "able": ALL_EXPERTS,
+        "held": NO_EXPERTS,
     }
     return Hello(**(facts | change))
 

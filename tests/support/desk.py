@@ -20,7 +20,18 @@ from coordinator.members import Members
 from coordinator.planner import Planner
 from coordinator.service import Service
 from expert_worker.bank import ExpertBank
-from protocol.messages import ALL_EXPERTS, MAX_ROWS, PROTOCOL, Finished, Hello, Message, Submit, Token, Welcome
+from protocol.messages import (
+    ALL_EXPERTS,
+    MAX_ROWS,
+    NO_EXPERTS,
+    PROTOCOL,
+    Finished,
+    Hello,
+    Message,
+    Submit,
+    Token,
+    Welcome,
+)
 from protocol.model import Model
 from protocol.stock import Stock
 
@@ -93,6 +104,7 @@ def _hello() -> Hello:
         room=0,
         pages="",
         able=ALL_EXPERTS,
+        held=NO_EXPERTS,
     )
 
 

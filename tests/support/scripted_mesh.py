@@ -30,6 +30,7 @@ from protocol.messages import (
     F32,
     I32,
     I64,
+    NO_EXPERTS,
     PROTOCOL,
     Assign,
     AssignReady,
@@ -278,6 +279,7 @@ class Worker:
             room=self.room,
             pages=self._mesh.pages,
             able=ALL_EXPERTS,
+            held=NO_EXPERTS,
         )
         self.say_control(hello)
 
