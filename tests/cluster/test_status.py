@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,18 @@ def told(cluster: LiveCluster, *options: str) -> str:
     done = run("status", *options, cluster.endpoint)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
+
+
+def told_of_one_moment(cluster: LiveCluster, *names: str, within_s: float = 30.0) -> tuple[str, dict[str, Any]]:
+    """The text and the JSON, between two of which no beat of these members told anything new."""
+    deadline = time.monotonic() + within_s
+    before = json.loads(told(cluster, "--json"))
+    while time.monotonic() < deadline:
+        text, after = told(cluster), json.loads(told(cluster, "--json"))
+        if all(worker_of(before, name)["tiers"] == worker_of(after, name)["tiers"] for name in names):
+            return text, after
+        before = after
+    raise AssertionError(f"counters of {names} never stood still for {within_s} s")
 
 
 def row(text: str, heading: str, name: str) -> list[str]:
@@ -55,7 +68,7 @@ def test_it_tells_where_each_worker_s_experts_came_from(
             return bool(tiers[0].get("copy_hits") and tiers[1].get("file_reads"))
 
         cluster.wait_for(has_beaten)
-        text, report = told(cluster), json.loads(told(cluster, "--json"))
+        text, report = told_of_one_moment(cluster, "worker-0", "reader")
     assert text.splitlines()[0] == f"{demo_model.name} at {cluster.endpoint}"
     assert text.splitlines()[1].startswith("ready, placement ")
     copier, reader = (worker_of(report, name) for name in ("worker-0", "reader"))
@@ -85,7 +98,7 @@ def test_a_worker_that_claims_thousands_of_counters_is_told_of_in_a_few(demo_mod
             beat(token=welcome.token, source="\x1b[2J" * 99, calls=-1, busy_us=-1, resident_bytes=-1, tiers=claims)
         )
         cluster.wait_for(lambda report: any(one["source"] == "unknown" for one in report["workers"]))
-        text, report = told(cluster), json.loads(told(cluster, "--json"))
+        text, report = told_of_one_moment(cluster, "liar")
     liar = worker_of(report, "liar")
     assert (liar["source"], liar["tiers"]) == ("unknown", {"file_reads": 0, "copy_hits": 2**63 - 1})
     assert liar["resident_bytes"] == 0
