@@ -65,6 +65,9 @@ class Message:
 ALL_EXPERTS: U8 = np.empty((0, 0), np.uint8)
 """`Hello.able` of who has the weights of all, or holds none."""
 
+NO_EXPERTS: U8 = np.empty((0, 0), np.uint8)
+"""`Hello.held` of who holds nothing yet."""
+
 NO_RANK: I32 = np.empty((0, 0), np.int32)
 """`Assign.rank` of a coordinator that does not know which experts are used most."""
 

@@ -382,3 +382,5 @@ def test_an_exchange_is_staged_for_a_time(within_s: float) -> None:
 def test_a_worker_has_an_expert_or_not() -> None:
     with pytest.raises(ProtocolError, match="able must be 0 or 1 everywhere, found 2"):
         hello(able=np.array([[0, 2]], np.uint8))
+    with pytest.raises(ProtocolError, match="held must be 0 or 1 everywhere, found 3"):
+        hello(held=np.array([[3, 1]], np.uint8))

@@ -22,6 +22,7 @@ from protocol.messages import (
     MAX_ROWS,
     MAX_STAGED_S,
     MIN_BEAT_S,
+    NO_EXPERTS,
     NO_RANK,
     PROTOCOL,
     Any_,
@@ -92,6 +93,7 @@ def hello(**changes: Any) -> Hello:
         room=-1,
         pages="0123456789abcdef",
         able=ALL_EXPERTS,
+        held=NO_EXPERTS,
     )
     return replace(made, **changes)
 
