@@ -207,7 +207,7 @@ class Assignment:
             leaving = any(self._members[serial].draining for serial in self.active.members)
             if gain > 0 or (leaving and (self._local or gain == 0)):
                 self._deferred = True
-                return repaired
+                return self._on_the_way(repaired)
         return self._on_the_way(self._place(able))
 
     def _on_the_way(self, wanted: Placement) -> Placement:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
-from hypothesis import given
+from bare_members import STOCK, beat, hello, members, pass_time, say, told
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from coordinator.growing import on_the_way
+from coordinator.member import Instructions
 from coordinator.placement import Holder, Placement, place
 from coordinator.plan import LOCAL
-from protocol.messages import U8
+from protocol.messages import U8, Assign, AssignReady, OpenWork, Welcome
 from protocol.stock import Stock
 
 SIZES = st.lists(st.sampled_from([4, 5, 9]), min_size=1, max_size=6)
@@ -82,3 +86,86 @@ def test_full_peers_part_with_what_the_newcomer_has_by_then() -> None:
     np.testing.assert_array_equal(first.held(1), wanted.held(1))
     np.testing.assert_array_equal(first.held(0), active.held(0) & (1 - wanted.held(1)))
     assert on_the_way(wanted, first, stock, rooms) is wanted
+
+
+class Full(RuleBasedStateMachine):
+    """Peers with little room come, get ready and are drained; the coordinator computes no experts itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mesh = members(local=False)
+        self.number = itertools.count()
+        self.now = 0.0
+        self.held = np.zeros((3, 8), np.bool_)
+        """What somebody has had since it was held first."""
+
+    @rule(room=st.sampled_from([0, 30, 80, 120, 240, -1]))
+    def join(self, room: int) -> None:
+        name = f"peer-{next(self.number)}"
+        [welcome] = told(self.mesh.hello(name.encode(), hello(name, role="peer", room=room)), Welcome)
+        self.mesh.open_work(b"work-" + name.encode(), OpenWork(token=welcome.token))
+
+    @precondition(lambda self: self.mesh.assignment.target and self.mesh.assignment.target.members)
+    @rule(data=st.data())
+    def somebody_is_ready(self, data: st.DataObject) -> None:
+        target = self.mesh.assignment.target
+        serial = data.draw(st.sampled_from(sorted(target.members)))
+        self.is_ready(serial)
+
+    @rule()
+    def all_are_ready_in_turns(self) -> None:
+        for _ in range(3):
+            for member in self.mesh:
+                self.is_ready(member.serial)
+                say(self.mesh, member, beat(member.token), self.now)  # else it falls silent
+            self.switch()
+            pass_time(self.mesh, self.now, 0.1)
+            self.now += 0.1
+
+    @rule(data=st.data())
+    def drain(self, data: st.DataObject) -> None:
+        names = sorted(member.name for member in self.mesh)
+        if names:
+            self.mesh.drain(b"a client", data.draw(st.sampled_from(names)))
+
+    @rule()
+    def switch(self) -> None:
+        self.mesh.assignment.switch()
+
+    def is_ready(self, serial: int) -> Instructions:
+        target, member = self.mesh.assignment.target, self.mesh.get(serial)
+        if target is None or member is None or not self.mesh.assignment.was_told(member):
+            return []
+        report = AssignReady(placement=target.version, experts=int(target.held(serial).sum()))
+        return say(self.mesh, member, report, self.now)
+
+    @invariant()
+    def nobody_has_given_up_the_last_of_anything(self) -> None:
+        held = self.mesh.assignment.active.owner != LOCAL
+        assert not (self.held & ~held).any()
+        self.held |= held
+
+    @invariant()
+    def nobody_holds_more_than_it_has_room_for(self) -> None:
+        for placement in filter(None, (self.mesh.assignment.active, self.mesh.assignment.target)):
+            for member in self.mesh:
+                assert member.hello.room < 0 or STOCK.bytes_of(placement.held(member.serial)) <= member.hello.room
+
+
+TestFull = Full.TestCase
+TestFull.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_a_full_peer_is_drained_by_way_of_a_newcomer() -> None:
+    mesh = Full()
+    mesh.join(room=240)
+    mesh.all_are_ready_in_turns()
+    mesh.join(room=120)
+    mesh.join(room=120)
+    mesh.all_are_ready_in_turns()
+    assert not told(mesh.mesh.drain(b"a client", "peer-0"), Assign) or mesh.mesh.assignment.target
+    mesh.all_are_ready_in_turns()
+    mesh.all_are_ready_in_turns()
+    assert "peer-0" not in mesh.mesh.assignment.active.members
+    mesh.nobody_has_given_up_the_last_of_anything()
+    assert [int(mesh.mesh.assignment.active.held(serial).sum()) for serial in (1, 2)] == [12, 12]
