@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from coordinator.cost import Expected
 from coordinator.drift import Drift
+from coordinator.growing import on_the_way
 from coordinator.known_paces import known_paces
 from coordinator.member import Instructions, Member, to
 from coordinator.pace import Pace
@@ -67,7 +68,7 @@ class Assignment:
         self._stopped = False
         self._version = 0
         self._told: set[int] = set()  # of the members of `target`, those that were told what to hold
-        self._deferred = False  # newcomers are left out of `target`, and follow when it is in force
+        self._deferred = False  # `target` is on the way to another one, which follows when it is in force
 
     # --- questions --------------------------------------------------------------------------------------------
 
@@ -207,7 +208,16 @@ class Assignment:
             if gain > 0 or (leaving and (self._local or gain == 0)):
                 self._deferred = True
                 return repaired
-        return self._place(able)
+        return self._on_the_way(self._place(able))
+
+    def _on_the_way(self, wanted: Placement) -> Placement:
+        """Without a bank of the coordinator's, what may have to come before; what is wanted then follows."""
+        if self._local:
+            return wanted
+        rooms = {member.serial: member.hello.room for member in self._members.values()}
+        first = on_the_way(wanted, self.active, self._stock, rooms)
+        self._deferred = self._deferred or not (first is wanted or first.is_like(self.active))
+        return first
 
     def _prepared(self, member: Member) -> bool:
         """Whether it is ready for the placement that is being prepared."""
