@@ -1,4 +1,4 @@
-"""Links that hold everything or lose something, break, or are open at one end only: same bits, and workers come back."""
+"""Links that hold everything, lose pieces, break, or are open at one end only: same bits, and workers come back."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 WORKERS = 3
 SOON_S = 10.0
-"""From its end to a whole answer, on a busy machine: nobody who waits for silence or for a time to load is that fast."""
+"""From its end to a whole answer, on a busy machine: it waits for nobody's silence, nor for anything to load."""
 COPIES = ["--source", "copies", "--ram-gib", "0.1"]
 
 

@@ -22,7 +22,7 @@ from coordinator.client import Client
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 RESTARTED_S = 15.0
-"""From the end of a coordinator to an answer, of which a command that asks takes some: no second or two, on a busy machine."""
+"""From the end of a coordinator to an answer, on a busy machine, where the command that asks takes seconds itself."""
 
 
 @pytest.mark.parametrize(("name", "workers"), [("local-1.toml", 1), ("local-2.toml", 2), ("local-4.toml", 4)])

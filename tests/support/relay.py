@@ -4,8 +4,8 @@ It obeys lines on stdin, and says `ok` on stdout when it has; `up` is from whoev
 
     delay MS      what comes from either side leaves so much later
     mbit N        and no faster than so many megabits a second; 0: as fast as it can
-    loss P SEED   with probability P a piece, and so all behind it, comes 200 ms later, as when TCP sends it again; which
-                  pieces of a way these are follows from the seed
+    loss P SEED   with probability P a piece, and so all behind it, comes 200 ms later, as when TCP sends it again;
+                  which pieces of a way these are follows from the seed
     hold WAY      nothing passes `up`, `down` or `both` ways, as where packets are dropped; connections stay open,
                   and nobody else gets one
     pass          everything passes again, what was held first
@@ -59,10 +59,11 @@ class Relay:
                 near.close()
                 continue
             far.settimeout(None)
-            self._pairs.append((near, far))
-            for way, one, other in (("up", near, far), ("down", far, near)):
+            for one in (near, far):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._start_direction(way, one, other)
+            self._pairs.append((near, far))  # from now on it may be cut at any moment
+            self._start_direction("up", near, far)
+            self._start_direction("down", far, near)
 
     def obey(self, line: str) -> None:
         """One command."""
