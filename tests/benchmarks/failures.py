@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import signal
 import statistics
 import tempfile
@@ -39,7 +40,7 @@ AT = 40
 """The token at which something happens."""
 TROUBLES = ("nothing", "killed", "frozen", "cut off")
 SLOW = ("delay 5", "mbit 50")
-FETCHED_LAYERS = 2
+FETCHED_LAYERS = 4
 """Of the model whose weights are fetched if none is named: so many that this takes seconds."""
 
 
@@ -67,9 +68,9 @@ def tokens_of(
     return came
 
 
-def pause(came: Sequence[float]) -> float:
-    """Milliseconds of the longest gap from AT on."""
-    return 1000 * max(later - earlier for earlier, later in zip(came[AT:], came[AT + 1 :], strict=False))
+def pause(came: Sequence[float], first: int = AT) -> float:
+    """Milliseconds of the longest gap from token `first` on."""
+    return 1000 * max(later - earlier for earlier, later in zip(came[first:], came[first + 1 :], strict=False))
 
 
 def hurt(trouble: str, cluster: LiveCluster, link: BadLink) -> None:
@@ -202,7 +203,7 @@ def restart(options: argparse.Namespace, folder: Path) -> None:
 def fetching(options: argparse.Namespace, folder: Path) -> None:
     """By one worker more, at the speed that is the default, in turns with nobody who does."""
     print("\nTokens a second, and the longest pause, while a worker of this machine fetches its experts' weights:\n")
-    model = options.model or write_model(folder / "fetched.gguf", "bench-mid", layers=FETCHED_LAYERS)
+    model = options.model or write_model(folder / "fetched.gguf", "bench-mid", layers=FETCHED_LAYERS, fill="pool")
     numbers = range(1, options.rounds + 1)
     caches = {number: folder / f"cache-{number}" for number in numbers}
     where = folder / "fetching"
@@ -225,8 +226,9 @@ def fetching(options: argparse.Namespace, folder: Path) -> None:
                             "all was fetched before the answer's end: name a larger model, or fewer tokens"
                         )
                     worker.kill()
+                    shutil.rmtree(caches[number])
                 speeds[who].append((len(came) - 1) / (came[-1] - came[0]))
-                pauses[who].append(pause(came))
+                pauses[who].append(pause(came, 0))
     page = GrowingTable(["who fetches", "tokens/s", "beside nobody", "longest pause, ms"])
     for who, figures in speeds.items():
         ratios = [mine / one for mine, one in zip(figures, speeds["nobody"], strict=True)]

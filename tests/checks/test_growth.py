@@ -32,9 +32,18 @@ def test_a_growth_of_exactly_so_much_is_told() -> None:
     assert slope([], []) == 0
 
 
-def test_a_process_that_keeps_what_it_makes_grows() -> None:
-    growth, kept = Growth(os.getpid()), []
-    for answers in range(30):
+def test_a_process_that_keeps_what_it_makes_grows_too_much_and_no_other() -> None:
+    keeps, does_not, kept = Growth(os.getpid()), Growth(os.getpid()), []
+    for _ in range(60):
+        keeps.look()
         kept.append(os.urandom(100_000))
-        growth.look(answers)
-    assert growth.per_answer() == pytest.approx(100_000, rel=0.5)
+    assert keeps.each() == pytest.approx(100_000, rel=0.5)
+    assert keeps.each() > keeps.most(troubles=60)
+    for _ in range(60):
+        does_not.look()
+    assert does_not.each() < does_not.most(troubles=0)
+    assert does_not.most(troubles=0) < 64 << 10
+
+
+def test_what_is_allowed_comes_down_to_a_page_in_a_long_run() -> None:
+    assert Growth(1, memory=[0] * 3000).most(troubles=0) == pytest.approx(4 << 10, rel=0.3)

@@ -1,4 +1,4 @@
-"""How much a process grows with each answer, told from samples that are noisy and have jumps."""
+"""How much a process grows with each request, told from samples that are noisy and have jumps."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from footprint import memory_of
 
 WARM = 1 / 3
 """Of the samples, in which everything that is kept once is made."""
+KEPT_EACH = 4 << 10
+"""Bytes of a request or of a trouble: a page, for what is on pages that are shared with something that stays."""
+KEPT_ONCE = 2 << 20
+"""Bytes that may be made later still: an arena of malloc's. It counts for little where there were many requests."""
 
 
 def slope(at: Sequence[float], values: Sequence[float]) -> float:
@@ -26,17 +30,20 @@ class Growth:
     """Of one process."""
 
     pid: int
-    answers: list[int] = field(default_factory=list)
-    """That had been given, at each sample."""
     memory: list[int] = field(default_factory=list)
-    """Bytes of no file that it had."""
+    """Bytes of no file that it had after each request."""
 
-    def look(self, answers: int) -> None:
-        """A sample."""
-        self.answers.append(answers)
+    def look(self) -> None:
+        """A request more is over."""
         self.memory.append(memory_of(self.pid).anonymous)
 
-    def per_answer(self) -> float:
-        """Bytes, once it is warm."""
-        warm = int(WARM * len(self.answers))
-        return slope(self.answers[warm:], self.memory[warm:])
+    def _warm(self) -> list[int]:
+        return self.memory[int(WARM * len(self.memory)) :]
+
+    def each(self) -> float:
+        """Bytes a request, once it is warm."""
+        return slope(range(len(self._warm())), self._warm())
+
+    def most(self, troubles: int) -> float:
+        """What `each` may be among so many troubles in all: members that come and go leave something, too."""
+        return KEPT_EACH * (1 + troubles / len(self.memory)) + KEPT_ONCE / len(self._warm())
