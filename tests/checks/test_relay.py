@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import time
 from collections.abc import Iterator
@@ -84,6 +85,31 @@ def test_what_is_much_takes_long_on_a_narrow_link(relay: RelayProcess, ends: End
     while left:
         left -= len(ends.far.recv(1 << 16))
     assert time.monotonic() - began >= 0.25
+
+
+def test_what_is_lost_comes_later_and_so_does_what_is_behind_it(relay: RelayProcess, ends: Ends) -> None:
+    chances = {seed: random.Random(f"{seed} up") for seed in range(50)}
+    lost_then_not = next(seed for seed, one in chances.items() if one.random() < 0.5 <= one.random())
+    relay.say(f"loss 0.5 {lost_then_not}")
+    began = time.monotonic()
+    for piece in (b"a", b"b"):
+        ends.near.sendall(piece)
+    came = hears(ends.far) or b""
+    assert time.monotonic() - began >= 0.2
+    assert came + (b"" if len(came) == 2 else hears(ends.far) or b"") == b"ab"
+
+
+def test_what_is_lost_follows_from_the_seed(relay: RelayProcess, ends: Ends) -> None:
+    chance = random.Random("5 up")
+    relay.say("loss 0.5 5")
+    took: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(20):
+        lost = chance.random() < 0.5
+        began = time.monotonic()
+        ends.near.sendall(b"x")
+        assert hears(ends.far) == b"x"
+        took[lost].append(time.monotonic() - began)
+    assert min(took[True]) >= 0.2 > min(took[False])
 
 
 @pytest.mark.parametrize(("way", "up", "down"), [("up", None, b"x"), ("down", b"x", None), ("both", None, None)])

@@ -1,4 +1,4 @@
-"""Links that hold everything, one way or both, break, or are open at one end only: same bits, and workers come back."""
+"""Links that hold everything, lose pieces, break, or are open at one end only: same bits, and workers come back."""
 
 from __future__ import annotations
 
@@ -70,6 +70,21 @@ def test_a_link_that_is_dead_for_a_moment_costs_nobody_the_membership(
         return bool(report["late_replies"])
 
     script = [Then(20, lambda: link.say("hold both")), Then(hedged, lambda: link.say("pass")), Then(late)]
+    answer = cluster.answer(prompt, TOKENS, script=script)
+    reference.check(answer)
+    assert answer.report["placement"] == cluster.status()["placement"] == 1
+    far_computes(cluster, prompt, reference)
+
+
+def test_a_link_that_loses_something_again_and_again_costs_hedges_and_nobody_the_membership(
+    cluster: LiveCluster, link: BadLink, prompt: list[int], reference: Reference
+) -> None:
+    """What is lost comes 0.2 s later, so calls are hedged, whose answers come late."""
+
+    def hedged_again(report: Status) -> bool:
+        return report["hedges"] >= 3 and report["late_replies"] >= 3
+
+    script = [Then(20, lambda: link.say("loss 0.01 7")), Then(hedged_again, lambda: link.say("loss 0 0"))]
     answer = cluster.answer(prompt, TOKENS, script=script)
     reference.check(answer)
     assert answer.report["placement"] == cluster.status()["placement"] == 1

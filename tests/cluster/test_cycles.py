@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
-from clusters import PATIENT, LiveCluster, RealProcess, in_force, live_cluster, worker_of
+from clusters import PATIENT, LiveCluster, in_force, live_cluster, worker_of
+from footprint import Use, use_of
 from reference_answer import Reference
 
 from coordinator.client import Client
@@ -19,23 +18,6 @@ WARM = 5
 """Cycles after which everything that is kept once has been made."""
 GROWTH = 2 << 20
 """Bytes that all further cycles together may leave behind in a process: an arena of malloc's, no set of experts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
-    """What a process has of its own."""
-
-    anonymous: int
-    """Resident bytes that no file has."""
-    files: int
-    threads: int
-
-
-def use_of(process: RealProcess) -> Use:
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    fields = dict(line.split(":", 1) for line in status.splitlines())
-    seen = psutil.Process(process.pid)
-    return Use(anonymous=int(fields["RssAnon"].split()[0]) << 10, files=seen.num_fds(), threads=seen.num_threads())
 
 
 def cycle(cluster: LiveCluster, client: Client, number: int) -> None:
@@ -61,7 +43,7 @@ def test_twenty_workers_come_and_go_and_leave_nothing(
             cycle(cluster, client, number)
             reference.check(cluster.answer(prompt, 5))
             for name, process in watched.items():
-                uses[name].append(use_of(process))
+                uses[name].append(use_of(process.pid))
         report = cluster.status()
         assert report["placement"] >= 2 * CYCLES
         assert report["replans"] == 0

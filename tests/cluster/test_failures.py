@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import LiveCluster, Status, Then, in_force, live_cluster, worker_of
+from clusters import PATIENT, LiveCluster, Status, Then, in_force, is_away, live_cluster, worker_of
 from reference_answer import Reference
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 HASTY = ["--call-floor-ms", "300", "--beat-s", "0.2"]
 TOKENS = 1900
+NOTICED_S = 5.0
+"""A closed connection is looked for every 0.05 s; the rest is for a busy machine, and far below any deadline."""
 
 
 @pytest.fixture
@@ -42,6 +44,24 @@ def test_a_killed_worker_only_costs_time(cluster: LiveCluster, prompt: list[int]
     reference.check(answer)
     assert answer.report["replans"] > 0
     assert worker_of(answer.report, "worker-0")["reason"] == "its connection is closed or full"
+
+
+@pytest.mark.parametrize("others", [1, 0], ids=["another worker takes over", "the coordinator takes over"])
+def test_a_death_is_noticed_by_the_closed_connection(
+    others: int, demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
+) -> None:
+    """No other sign comes sooner than in 12 s, of silence: no call is hedged, and deadlines are at 20 s."""
+    settings = {"coordinator_options": [*PATIENT, "--beat-s", "2"]}
+    with live_cluster(demo_model, tmp_path, workers=1 + others, **settings) as cluster:
+
+        def away(report: Status) -> bool:
+            return is_away(report, "worker-0")
+
+        answer = cluster.answer(prompt, TOKENS, script=[Then(20, cluster.workers[0].kill), Then(away)])
+        reference.check(answer)
+        assert answer.longest_pause_s() < NOTICED_S
+        assert worker_of(answer.report, "worker-0")["reason"] == "its connection is closed or full"
+        assert bool(answer.report["local_entries"]) != bool(others)
 
 
 def test_a_worker_frozen_for_a_moment_is_suspect_until_its_late_answer(

@@ -1,6 +1,6 @@
-"""Everything that can happen to workers and their links, at random moments, in a thread beside a test that asks.
+"""Everything that can happen to a cluster and its links, at random moments, in a thread beside a test that asks.
 
-Each worker has one trouble at a time; troubles of several overlap. What was done stays in a diary, for whoever has to
+Each process has one trouble at a time; troubles of several overlap. What was done stays in a diary, for whoever has to
 find out what failed.
 """
 
@@ -22,18 +22,33 @@ LEAVE_S = 30.0
 """For a worker that was told to: it waits a while for others to hold its experts, if there are any."""
 Trouble = Iterator[float]
 """Does something, gives how long to leave it so, and goes on."""
+COORDINATOR = -1
+"""Its number, beside those of workers."""
 
 
 class Chaos:
-    """Troubles for the workers of a cluster, until the end of the block; then all is healed."""
+    """Troubles for the processes of a cluster, until the end of the block; then all is healed."""
 
-    def __init__(self, cluster: LiveCluster, links: dict[int, BadLink], seed: int) -> None:
-        """`links` are of those workers, by number, that are behind one."""
+    def __init__(
+        self,
+        cluster: LiveCluster,
+        links: dict[int, BadLink],
+        seed: int,
+        *,
+        outlives: int | None = None,
+        coordinator: bool = False,
+    ) -> None:
+        """`links` are of those workers, by number, that are behind one. Whoever `outlives` all is never killed.
+
+        The `coordinator` has troubles too, if wanted: it is started again as launchers do.
+        """
         self.diary: list[str] = []
         self.done: Counter[str] = Counter()
         self.error: BaseException | None = None
         self._cluster = cluster
         self._links = links
+        self._outlives = outlives
+        self._numbers = [*range(len(cluster.workers)), *([COORDINATOR] if coordinator else [])]
         self._chance = random.Random(seed)
         self._end = threading.Event()
         self._began = time.monotonic()
@@ -103,17 +118,48 @@ class Chaos:
         self._links[number].say("delay 0")
         self._links[number].say("mbit 0")
 
+    def _lossy(self, number: int) -> Trouble:
+        self._links[number].say(f"loss {self._chance.choice([0.005, 0.02, 0.1])} {self._chance.randrange(1000)}")
+        yield self._chance.uniform(0.5, 2.0)
+        self._links[number].say("loss 0 0")
+
+    def _coordinator_killed(self, number: int) -> Trouble:
+        before = self._placed()
+        self._cluster.resume_coordinator()
+        until = self._now() + JOIN_S
+        while self._placed() == before and self._now() < until:
+            yield 0.05
+        yield self._chance.uniform(0.5, 5.0)
+
+    def _placed(self) -> int:
+        """How often anybody was put in force, in all the coordinator's lives."""
+        return self._cluster.coordinator.log.read_text().count(" in force: ")
+
+    def _coordinator_killed_while_it_starts(self, number: int) -> Trouble:
+        self._cluster.resume_coordinator()
+        yield self._chance.uniform(0.0, 1.0)
+        yield from self._coordinator_killed(number)
+
+    def _coordinator_frozen(self, number: int) -> Trouble:
+        self._cluster.coordinator.freeze()
+        yield self._chance.choice([0.02, 0.1, 0.5, 3.0])
+        self._cluster.coordinator.thaw()
+
     # --- at random ---------------------------------------------------------------------------------------------
 
     def _troubles_of(self, number: int) -> list[Callable[[int], Trouble]]:
-        of_links = [self._held, self._cut, self._forgotten, self._slow] if number in self._links else []
+        if number == COORDINATOR:
+            return [
+                self._coordinator_killed,
+                self._coordinator_killed_while_it_starts,
+                self._coordinator_frozen,
+            ]
+        ends = [self._killed, self._killed_while_it_starts, self._leaves, self._frozen_and_killed]
+        of_links = [self._held, self._cut, self._forgotten, self._slow, self._lossy]
         return [
-            self._killed,
-            self._killed_while_it_starts,
-            self._leaves,
             self._frozen,
-            self._frozen_and_killed,
-            *of_links,
+            *(ends if number != self._outlives else []),
+            *(of_links if number in self._links else []),
         ]
 
     def _run(self) -> None:
@@ -123,16 +169,15 @@ class Chaos:
             self.error = error
 
     def _trouble_all(self) -> None:
-        numbers = range(len(self._cluster.workers))
         under_way: dict[int, Trouble] = {}
-        due = {number: self._chance.uniform(0.0, 1.0) + self._now() for number in numbers}
+        due = {number: self._chance.uniform(0.0, 1.0) + self._now() for number in self._numbers}
         while not self._end.is_set():
             number = min(due, key=lambda one: due[one])
             if self._end.wait(max(0.0, due[number] - self._now())):
                 break
             if number not in under_way:
                 chosen = self._chance.choice(self._troubles_of(number))
-                self._note(f"worker-{number}: {chosen.__name__[1:]}")
+                self._note(f"{number}: {chosen.__name__[1:]}")
                 self.done[chosen.__name__[1:]] += 1
                 under_way[number] = chosen(number)
             self._go_on(number, under_way, due)

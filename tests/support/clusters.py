@@ -11,6 +11,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -94,14 +95,15 @@ class RealProcess:
         log: Path,
         env: Mapping[str, str],
         group: ControlGroup | None = None,
+        within: Sequence[str] = (),
     ) -> None:
-        """It runs in the control group, if one is given."""
+        """It runs in the control group, if one is given; `within` is put before the command (`far_machine` has one)."""
         self.name = name
         self.log = log
         with log.open("ab") as stream:
             started: Future[subprocess.Popen[Any]] = STARTER.submit(
                 subprocess.Popen if group is None else group.start,
-                [sys.executable, "-P", "-m", module, *options, "--parent", str(os.getpid())],
+                [*within, sys.executable, "-P", "-m", module, *options, "--parent", str(os.getpid())],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join([*SOURCES, os.environ.get("PYTHONPATH", "")]), **env},
                 stdin=subprocess.DEVNULL,
@@ -151,6 +153,10 @@ class Answer:
     elapsed_s: list[float]
     """From the end of the prompt to the first token, and from each to the next."""
 
+    def longest_pause_s(self) -> float:
+        """Between two tokens."""
+        return max(self.elapsed_s[1:])
+
 
 class LiveCluster:
     """A coordinator and its workers."""
@@ -194,6 +200,7 @@ class LiveCluster:
         self.endpoint = check_endpoint(listen, dial=True, keyed=keys is not None)
         self.keys = dial_keys(keys)
         self.workers: list[RealProcess] = []
+        self._replacing = threading.Lock()
         self._model = model
         self._models = dict(models or {})
         self._log_dir = log_dir
@@ -272,11 +279,24 @@ class LiveCluster:
         )
         return self.coordinator
 
+    def resume_coordinator(self) -> float:
+        """Kill the coordinator and start it again as the launcher does; when it was killed."""
+        with self._replacing:
+            killed = time.monotonic()
+            self.coordinator.kill()
+            self.restart_coordinator("--resume")
+        return killed
+
     def start(
-        self, name: str, module: str, options: Sequence[str], env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        module: str,
+        options: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        within: Sequence[str] = (),
     ) -> RealProcess:
-        """Another process of this cluster, which ends with it."""
-        process = RealProcess(name, module, options, self._log_dir / f"{name}.log", env or {}, self._group)
+        """Another process of this cluster, which ends with it; `within` as RealProcess has it."""
+        process = RealProcess(name, module, options, self._log_dir / f"{name}.log", env or {}, self._group, within)
         self._all.append(process)
         return process
 
@@ -386,8 +406,9 @@ class LiveCluster:
     # --- the end ----------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Fail if the coordinator has ended."""
-        code = self.coordinator.exit_code()
+        """Fail if the coordinator has ended, and was not to."""
+        with self._replacing:
+            code = self.coordinator.exit_code()
         assert code is None, f"the coordinator exited with {code}\n{self.logs()}"
 
     def stop(self) -> list[int]:

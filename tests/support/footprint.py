@@ -1,10 +1,12 @@
-"""How much memory a process has."""
+"""What a process has: memory, files and threads."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,3 +28,19 @@ def memory_of(pid: int) -> Memory:
 
 
 _KEYS = {"resident": "Rss", "proportional": "Pss", "anonymous": "Anonymous"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What a process has of its own."""
+
+    anonymous: int
+    """Bytes that no file has, as `Memory` has it."""
+    files: int
+    threads: int
+
+
+def use_of(pid: int) -> Use:
+    """Of a process that runs, now."""
+    seen = psutil.Process(pid)
+    return Use(anonymous=memory_of(pid).anonymous, files=seen.num_fds(), threads=seen.num_threads())

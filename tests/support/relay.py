@@ -4,6 +4,8 @@ It obeys lines on stdin, and says `ok` on stdout when it has; `up` is from whoev
 
     delay MS      what comes from either side leaves so much later
     mbit N        and no faster than so many megabits a second; 0: as fast as it can
+    loss P SEED   with probability P a piece, and so all behind it, comes 200 ms later, as when TCP sends it again;
+                  which pieces of a way these are follows from the seed
     hold WAY      nothing passes `up`, `down` or `both` ways, as where packets are dropped; connections stay open,
                   and nobody else gets one
     pass          everything passes again, what was held first
@@ -15,6 +17,7 @@ It obeys lines on stdin, and says `ok` on stdout when it has; `up` is from whoev
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import struct
 import sys
@@ -23,6 +26,8 @@ import time
 from queue import SimpleQueue
 
 PIECE = 1 << 16
+SENT_AGAIN_S = 0.2
+"""Until what was lost is sent again: the least that Linux waits."""
 WAYS = {"up": ("up",), "down": ("down",), "both": ("up", "down")}
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER that makes a close a reset."""
@@ -32,12 +37,14 @@ class Relay:
     """The connections of one relay, and what is done to them."""
 
     def __init__(self, listen: tuple[str, int], target: tuple[str, int]) -> None:
-        self.delay_s = self.rate = 0.0
+        self.delay_s = self.rate = self.loss = 0.0
+        self._chances: dict[str, random.Random] = {}
         self._target = target
         self._server = socket.create_server(listen)
         self._open = {way: threading.Event() for way in ("up", "down")}
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._forgotten: list[socket.socket] = []
+        self.obey("loss 0 0")
         self.obey("pass")
 
     def serve(self) -> None:
@@ -52,10 +59,11 @@ class Relay:
                 near.close()
                 continue
             far.settimeout(None)
-            self._pairs.append((near, far))
-            for way, one, other in (("up", near, far), ("down", far, near)):
+            for one in (near, far):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._start_direction(one, other, self._open[way])
+            self._pairs.append((near, far))  # from now on it may be cut at any moment
+            self._start_direction("up", near, far)
+            self._start_direction("down", far, near)
 
     def obey(self, line: str) -> None:
         """One command."""
@@ -64,6 +72,9 @@ class Relay:
                 self.delay_s = float(ms) / 1000
             case ["mbit", number]:
                 self.rate = float(number) * 1e6 / 8
+            case ["loss", probability, seed]:
+                self.loss = float(probability)
+                self._chances = {way: random.Random(f"{seed} {way}") for way in self._open}
             case ["hold", way]:
                 for name in WAYS[way]:
                     self._open[name].clear()
@@ -88,7 +99,8 @@ class Relay:
         taken, self._pairs = self._pairs, []
         return taken
 
-    def _start_direction(self, source: socket.socket, to: socket.socket, gate: threading.Event) -> None:
+    def _start_direction(self, way: str, source: socket.socket, to: socket.socket) -> None:
+        gate = self._open[way]
         held: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
 
         def take() -> None:
@@ -100,6 +112,7 @@ class Relay:
                 except OSError:
                     data = b""
                 free_at = max(free_at, time.monotonic()) + (len(data) / self.rate if self.rate else 0.0)
+                free_at += SENT_AGAIN_S if self._chances[way].random() < self.loss else 0.0
                 held.put((free_at + self.delay_s, data))
                 if not data:
                     return

@@ -272,7 +272,7 @@ class Worker:
             pid=1,
             host="box",
             fingerprint=TERMS.fingerprint,
-            geometry=dict(TERMS.geometry),
+            geometry=dict(self._mesh.terms.geometry),
             isa="scalar",
             threads=1,
             entry_ns=0,
@@ -337,6 +337,7 @@ class ScriptedMesh:
         pages: str = "",
         limits: CallLimits = LIMITS,
         local: bool = True,
+        layers: int = LAYERS,
     ) -> None:
         """`slots` is how many experts the coordinator's device has room for, `room` the same of each worker.
 
@@ -349,14 +350,14 @@ class ScriptedMesh:
         self.work = ScriptedSocket()
         self.bank = Bank()
         self.slots = Slots(self.clock) if slots else None
-        own = own_share(STOCK, slots)
-        self.members = Members(
-            TERMS, Planner(stock=STOCK, own=own), expected=workers, fresh_token=lambda: f"token-{next(numbers)}"
-        )
+        stock = replace(STOCK, slot_bytes=(1,) * layers)
+        self.terms = replace(TERMS, geometry={**TERMS.geometry, "layers": layers})
+        planner, fresh_token = Planner(stock=stock, own=own_share(stock, slots)), lambda: f"token-{next(numbers)}"
+        self.members = Members(self.terms, planner, expected=workers, fresh_token=fresh_token)
         self.waits: list[Callable[[], None]] = []
         """What happens during the next waits, one each."""
         self.cluster = Cluster(self.control, self.work, self.members, wait=self._wait, limits=limits, clock=self.clock)
-        layout: Any = Layout(width=WIDTH, layers=(_LayerForm(quantised),) * LAYERS)
+        layout: Any = Layout(width=WIDTH, layers=(_LayerForm(quantised),) * layers)
         bank: Any = self.bank if local else None
         own_slots: Any = self.slots
         self.experts = MeshExperts(self.cluster, bank, layout, own_slots, clock=self.clock)

@@ -76,6 +76,16 @@ class FarMachine:
     """This machine's, as seen from there."""
     within: tuple[str, ...]
     """The beginning of a command line that runs there."""
+    interface: str
+    """This machine's end of the link."""
+
+    def link(self, state: str) -> None:
+        """The link is "up" or "down": then nothing passes, and nobody is told."""
+        _ip("link", "set", self.interface, state)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=20)
 
 
 @contextmanager
@@ -85,17 +95,15 @@ def far_machine() -> Iterator[FarMachine]:
     name, subnet = f"em-{mark}", f"10.213.{secrets.randbelow(250)}"
     ours, theirs = f"em{mark}a", f"em{mark}b"
 
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True, timeout=20)
-
-    ip("netns", "add", name)
+    _ip("netns", "add", name)
     try:
-        ip("link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", name)
-        ip("addr", "add", f"{subnet}.1/24", "dev", ours)
-        ip("link", "set", ours, "up")
-        ip("-n", name, "addr", "add", f"{subnet}.2/24", "dev", theirs)
+        _ip("link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", name)
+        _ip("addr", "add", f"{subnet}.1/24", "dev", ours)
+        _ip("link", "set", ours, "up")
+        _ip("-n", name, "addr", "add", f"{subnet}.2/24", "dev", theirs)
         for interface in (theirs, "lo"):
-            ip("-n", name, "link", "set", interface, "up")
-        yield FarMachine(address=f"{subnet}.2", near=f"{subnet}.1", within=("ip", "netns", "exec", name))
+            _ip("-n", name, "link", "set", interface, "up")
+        within = ("ip", "netns", "exec", name)
+        yield FarMachine(address=f"{subnet}.2", near=f"{subnet}.1", within=within, interface=ours)
     finally:
-        ip("netns", "del", name)
+        _ip("netns", "del", name)
