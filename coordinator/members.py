@@ -80,7 +80,8 @@ class Members:
     ) -> None:
         """`expected` workers must have joined before the first placement is made; later it follows who is there.
 
-        With `settle_s`, so many seconds of listening will do, whoever has joined by then, or has nothing ready yet.
+        With `settle_s`, so many seconds of listening will do, whoever has joined by then, or has nothing ready yet; but
+        somebody, and ready, if the coordinator computes nothing.
         `local`: the coordinator computes what nobody holds; else nobody may leave whose experts nobody else can hold.
 
         `own` (layers, experts) is what the coordinator's slots hold of `stock`, now and ever; `rank` (layers, experts)
@@ -148,7 +149,7 @@ class Members:
     @property
     def ready(self) -> bool:
         """The expected workers have joined, and nobody is getting ready for another placement; or it was settled."""
-        return self._started and (self.target is None or self._settled)
+        return self._started and (self.target is None or (self._settled and self._local))
 
     def state(self, member: Member, *, late: bool = False) -> State:
         """Where a membership stands, or how it ended; `late`: an answer of its worker is overdue."""
@@ -341,7 +342,7 @@ class Members:
         if self._settled or self._settle_s is None:
             return []
         self._settle_s -= passed
-        self._settled = self._settle_s <= 0
+        self._settled = self._settle_s <= 0 and (self._local or bool(self._able()))  # else nobody could answer
         if self._started or not self._settled:
             return []
         self._started = True
