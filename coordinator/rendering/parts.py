@@ -19,8 +19,8 @@ UNKNOWN_MEMORY = "lookahead is left to whoever states it: how much memory there 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Processes that are alike: the coordinator, what gives weights beside it, a group of workers, what gives from their
-    cache, a peer, or the lookahead process."""
+    """Processes that are alike: the coordinator, what gives weights beside it, a group of workers, what gives from
+    their cache, a peer, or the lookahead process."""
 
     name: str
     """Of all of them; the processes of a group have its number behind it."""
@@ -97,8 +97,8 @@ def without_givers(config: ClusterConfig, where: str) -> None:
     for group in config.workers:
         if group.give and group.count:
             raise ConfigError(
-                f"give of workers {group.name} is {group.give}: {where} have no loopback interface in common, so nobody "
-                "could fetch from there; leave it out"
+                f"give of workers {group.name} is {group.give}: {where} have no loopback interface in common, so "
+                "nobody could fetch from there; leave it out"
             )
 
 

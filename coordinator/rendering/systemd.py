@@ -1,7 +1,7 @@
 """systemd: a service for each process of a machine, and a target for all of them.
 
-A coordinator that ends in order tells all others to: so these are started again whatever they end with, and wait for the
-next one. Who is to stay away is stopped by `systemctl`.
+A coordinator that ends in order tells all others to: so these are started again whatever they end with, and wait for
+the next one. Who is to stay away is stopped by `systemctl`.
 """
 
 from __future__ import annotations

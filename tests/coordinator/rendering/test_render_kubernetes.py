@@ -89,12 +89,17 @@ def volumes(of: Any) -> dict[str, Any]:
 
 
 def test_who_fetches_weights_has_a_cache_and_somebody_who_gives_them() -> None:
-    made = {(one["kind"], one["metadata"]["name"]): one for one in read(fetching_cluster(KEYS, listen="tcp://[::]:7600"))}
+    made = {
+        (one["kind"], one["metadata"]["name"]): one for one in read(fetching_cluster(KEYS, listen="tcp://[::]:7600"))
+    }
     service = made["Service", "expertmesh-home-coordinator"]
     assert [port["port"] for port in service["spec"]["ports"]] == [7600, 7601, 7602, 7603]
     head = made["Deployment", "expertmesh-home-coordinator"]
     coordinator, weights = containers(head)
-    assert (option(weights, "--listen"), option(weights, "--model")) == ("tcp://[::]:7603", option(coordinator, "--model"))
+    assert (option(weights, "--listen"), option(weights, "--model")) == (
+        "tcp://[::]:7603",
+        option(coordinator, "--model"),
+    )
     assert option(weights, "--keys") == option(coordinator, "--keys")
     assert set(volumes(head)) == {"models", "keys"}
     attic = made["StatefulSet", "expertmesh-home-attic"]

@@ -23,7 +23,9 @@ GARAGE, ATTIC = Host(name="garage.local", user="me"), Host(name="attic")
 FAR_KEY = Path("/etc/expertmesh/garage.key")
 
 
-def spread(listen: str = "tcp://0.0.0.0:7600", address: str | None = "gpu-box", keys: Path | None = KEYS) -> ClusterConfig:
+def spread(
+    listen: str = "tcp://0.0.0.0:7600", address: str | None = "gpu-box", keys: Path | None = KEYS
+) -> ClusterConfig:
     """Workers here, in the garage and in the attic; a peer in the garage."""
     full = full_cluster(keys, listen=listen)
     far = WorkerGroup(name="far", count=2, threads=3, host=GARAGE, model_path=Path("/data/m.gguf"), keys_path=FAR_KEY)
@@ -56,9 +58,17 @@ def test_one_that_fetches_its_weights_needs_no_model() -> None:
 @pytest.mark.parametrize(
     ("config", "named", "said"),
     [
-        (spread(), "cellar", "cellar is to be one machine of the cluster file, found ssh://me@garage.local, ssh://attic"),
+        (
+            spread(),
+            "cellar",
+            "cellar is to be one machine of the cluster file, found ssh://me@garage.local, ssh://attic",
+        ),
         (full_cluster(), "cellar", "cellar is to be one machine of the cluster file, found none"),
-        (spread(address=None), "attic", r"listen is tcp://0.0.0.0:7600: what other machines dial is expected as address"),
+        (
+            spread(address=None),
+            "attic",
+            r"listen is tcp://0.0.0.0:7600: what other machines dial is expected as address",
+        ),
         (spread("tcp://127.0.0.1:7600"), "attic", "listen is tcp://127.0.0.1:7600, which no other machine can dial"),
     ],
 )
@@ -88,7 +98,9 @@ count = 2
 host = "ssh://root@garage.local"
 keys_path = "/etc/expertmesh/garage.key"
 """)
-    done = run("render", "systemd", file, "--host", "garage.local", "--python", sys.executable, "-o", tmp_path / "units")
+    done = run(
+        "render", "systemd", file, "--host", "garage.local", "--python", sys.executable, "-o", tmp_path / "units"
+    )
     assert (done.returncode, done.stderr) == (0, "")
     made = sorted((tmp_path / "units").iterdir())
     names = ["expertmesh-home-far-0.service", "expertmesh-home-far-1.service", "expertmesh-home.target"]

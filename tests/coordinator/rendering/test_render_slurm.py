@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from command_line import wait_until
-from rendered import KEYS, PYTHON, fetching_cluster, full_cluster
+from rendered import KEYS, PYTHON, full_cluster
 
 from coordinator.config import ClusterConfig, CoordinatorConfig, WorkerGroup
 from coordinator.rendering.slurm import script
