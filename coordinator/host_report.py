@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,16 +137,18 @@ def _problems(asked: Asked, report: HostReport, expected: Expected) -> Iterator[
         words = report.last_words if report.code else "no report was found in its output"
         yield f"`{command} hosted check` exited with code {report.code}: {words}"
         return
-    for field, wanted in (("version", expected.version), ("protocol", expected.protocol)):
-        if told.get(field) != wanted:
-            yield f"{field} of {command} is {told.get(field)}, expected {wanted}"
-    yield from _models(asked, _map(told.get("models")), expected)
+    yield from differences(told, asked.models, command, expected)
     yield from _room(asked, told, expected)
     yield from _ports(_map(told.get("heard")), expected)
 
 
-def _models(asked: Asked, models: Mapping[str, Any], expected: Expected) -> Iterator[str]:
-    for path in asked.models:
+def differences(told: Mapping[str, Any], paths: Iterable[Path], command: str, expected: Expected) -> Iterator[str]:
+    """Of what runs there, as `command`, and of the models at those paths there."""
+    for field, wanted in (("version", expected.version), ("protocol", expected.protocol)):
+        if told.get(field) != wanted:
+            yield f"{field} of {command} is {told.get(field)}, expected {wanted}"
+    models = _map(told.get("models"))
+    for path in paths:
         found = _map(models.get(str(path)))
         if "error" in found:
             yield f"{found['error']}"

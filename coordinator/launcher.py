@@ -148,9 +148,18 @@ def launched(
     gives = [group.give for group in config.workers if group.give and group.count]
     with endpoints_leased(*config.endpoints, *gives) as taken, CoreLeases() as leases:
         cores = leases.take(config.worker_threads, usable_cores())
-        tunnels = tunnels_for(config, taken, ask())
+        tunnels = tunnels_for(left_here(config, placed), taken, ask())
         with Launcher(placed(plan_here(config, cores, tunnels)), interrupts, on_line) as launcher:
             yield launcher
+
+
+def left_here(config: ClusterConfig, placed: Placed) -> ClusterConfig:
+    """The same cluster without those workers of this machine that are `placed` elsewhere."""
+    if placed is placed_here:
+        return config
+    left = {process.name for process in placed(plan_here(config)).processes}
+    workers = (group for group in config.workers if group.host is not None or f"{group.name}-0" in left)
+    return replace(config, workers=tuple(workers))
 
 
 def tunnels_for(
