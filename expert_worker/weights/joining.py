@@ -82,7 +82,7 @@ def opened_cache(model: Model) -> Cache:
 
 def where_given(control: str, keys: DialKeys | None) -> str:
     """Where weights are given beside the coordinator at `control`. ConfigError if that may not be dialled."""
-    return bulk_endpoint(check_endpoint(control, dial=True, keyed=keys is not None))
+    return bulk_endpoint(check_endpoint(control, dial=True, keyed=keys is not None), dial=True)
 
 
 def dialling(endpoint: str, keys: DialKeys | None, *, patient: bool = True) -> Dial:
