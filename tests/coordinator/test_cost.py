@@ -59,7 +59,7 @@ def test_a_team_may_compute_whatever_one_of_it_owns() -> None:
     stock = Stock(slot_bytes=(1,), experts=3)
     holders = [Holder(serial=0, room=-1, pages="a"), Holder(serial=1, room=-1), Holder(serial=2, room=-1, pages="a")]
     placement = place(1, stock, np.array([[0, 0, 0]], np.uint8), holders)
-    able = holders_of(placement, 0, paces(*[Pace(entry_s=1.0)] * 3))
+    able = holders_of(placement, [0], paces(*[Pace(entry_s=1.0)] * 3))[0]
     assert placement.owner.tolist() == [[0, 1, 2]]
     assert able[:, 2:].tolist() == [[True, False, True], [False, True, False], [True, False, True]]
 
@@ -68,7 +68,7 @@ def test_a_holder_without_a_pace_is_named() -> None:
     stock = Stock(slot_bytes=(1,), experts=2)
     placement = place(1, stock, np.zeros((1, 2), np.uint8), [Holder(serial=0, room=-1), Holder(serial=7, room=-1)])
     with pytest.raises(ValueError, match=r"also of \[7\] expected"):
-        holders_of(placement, 0, paces(Pace(entry_s=1.0)))
+        holders_of(placement, [0], paces(Pace(entry_s=1.0)))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 5))
