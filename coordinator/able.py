@@ -1,4 +1,4 @@
-"""Who has the weights of what, as a table for those who deal experts out. Pure."""
+"""Who can be given what, as a table for those who deal experts out. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ class _Holder(Protocol):
 
     @property
     def able(self) -> U8 | None: ...
+    @property
+    def only(self) -> U8 | None: ...
 
 
 def able_of(holders: Sequence[_Holder], layers: Sequence[int], experts: int) -> U8:
-    """(layers, experts, holders): 1 where a holder has the weights, of these layers; room is another question."""
+    """(layers, experts, holders): 1 where a holder has the weights, and may be given it; room is another question."""
     table = np.ones((len(layers), experts, len(holders)), np.uint8)
     for column, holder in enumerate(holders):
-        if holder.able is not None:
-            table[:, :, column] = holder.able[layers]
+        for can in (holder.able, holder.only):
+            if can is not None:
+                table[:, :, column] &= can[layers]
     return table

@@ -118,19 +118,22 @@ class Canaries:
         Never waits.
         """
         members = self._cluster.members
+        assignment = members.assignment
         for serial in [serial for serial in self._trials if members.get(serial) is None]:
             del self._trials[serial]
-        if members.target is None:
+        if assignment.target is None:
             return True
         computed = False
-        for serial in members.target.members:
+        for serial in assignment.target.members:
             member = members.get(serial)
-            target = members.target
+            target = assignment.target
             if member is None or target is None:
                 return False  # somebody was found gone: another target, another turn
             if member.ready == target.version and not member.quarantined:
                 computed = self._advance(member, may_compute=not computed) or computed
-        return all(self._done(serial) for serial in members.target.members) if members.target is not None else True
+        return (
+            all(self._done(serial) for serial in assignment.target.members) if assignment.target is not None else True
+        )
 
     def _done(self, serial: int) -> bool:
         trial = self._trials.get(serial)
@@ -138,7 +141,7 @@ class Canaries:
 
     def _advance(self, member: Member, *, may_compute: bool) -> bool:
         """One move in a member's trial; whether something was computed here."""
-        target = self._cluster.members.target
+        target = self._cluster.members.assignment.target
         assert target is not None
         trial = self._trials.get(member.serial)
         if trial is None:

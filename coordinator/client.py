@@ -18,6 +18,7 @@ from protocol.keys import DialKeys
 from protocol.messages import (
     ALL_EXPERTS,
     AS_CONFIGURED,
+    NO_EXPERTS,
     PROTOCOL,
     AskStatus,
     Cancel,
@@ -99,6 +100,7 @@ class Client:
             room=0,
             pages="",
             able=ALL_EXPERTS,
+            held=NO_EXPERTS,
         )
         self._socket = Dialled(endpoint, keys=keys)
         self._flush_s = FLUSH_S if keys is None else FLUSH_KEYED_S

@@ -166,7 +166,7 @@ class Cluster:
             self._follow(self.members.tick(now))
         if now >= self._review_at:
             self._review_at = now + REVIEW_S
-            self._follow(self.members.review(self._paces(), self.meter.here()))
+            self._follow(self.members.assignment.review(self._paces(), self.meter.here()))
         return self._work in ready
 
     def answers(self) -> Iterator[tuple[Seat, Call, Sums | WorkFailed]]:
@@ -257,7 +257,7 @@ class Cluster:
         """What calls tell of each member's pace."""
         latest = max((seat.called_at for seat in self._seats.values()), default=0.0)
         for serial, seat in self._seats.items():
-            left_out = serial in self.members.active.left_out
+            left_out = serial in self.members.assignment.active.left_out
             if latest - seat.called_at > (REVISIT_LEFT_OUT_S if left_out else REVISIT_S):
                 seat.meter = PaceMeter()
         return {serial: seat.meter.pace() for serial, seat in self._seats.items()}
@@ -266,7 +266,7 @@ class Cluster:
 
     def placement(self) -> Placement:
         """Who is to compute each expert now: the placement in force, without those that can be given no call."""
-        active = self.members.active
+        active = self.members.assignment.active
         for serial, seat in self._seats.items():
             if not seat.line.free:
                 active = active.without(serial)
@@ -337,7 +337,7 @@ class Cluster:
         say = log.warning if seat.strikes == 1 else log.debug
         say("worker %s was no help: %s", seat.member.name, reason)
         if seat.strikes == STRIKES:
-            self._follow(self.members.unfit(seat.member, f"failed {STRIKES} times in a row, last: {reason}"))
+            self._follow(self.members.assignment.unfit(seat.member, f"failed {STRIKES} times in a row, last: {reason}"))
 
     def overdue(self) -> list[Seat]:
         """Seats with a call that was hedged or given up, whose answer is still to come."""
@@ -345,7 +345,7 @@ class Cluster:
 
     def give_up(self, member: Member, reason: str) -> None:
         """It gets nothing more until it says Hello anew."""
-        self._follow(self.members.unfit(member, reason))
+        self._follow(self.members.assignment.unfit(member, reason))
 
     def quarantine(self, member: Member, found: Difference) -> None:
         """Its bits are not ours: nothing more of it is used in this life of its process."""

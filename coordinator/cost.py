@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import native
 from coordinator.pace import Paces
 from coordinator.placement import Placement
+from coordinator.plan import LOCAL
 from coordinator.profile import F64
 from coordinator.spread import NOBODY, columns_of
 from protocol.messages import I32, I64
@@ -88,8 +89,9 @@ def holders_of(placement: Placement, layers: Sequence[int], paces: Paces) -> NDA
     able = np.zeros((*owner.shape, len(paces.serials)), np.bool_)
     np.put_along_axis(able, column[:, :, None], True, axis=2)
     if placement.also.size:
-        second = columns_of(placement.also[layers], paces.serials)
-        layer, expert = np.nonzero(second != NOBODY)
+        also = placement.also[layers]
+        second = columns_of(also, paces.serials)
+        layer, expert = np.nonzero((second != NOBODY) & (also != LOCAL))  # LOCAL is no second holder, but none
         able[layer, expert, second[layer, expert]] = True
     for team in np.unique(placement.runners[placement.runners[:, 1] >= 0, 1]):
         mates = np.isin(paces.serials, placement.runners[placement.runners[:, 1] == team, 0])

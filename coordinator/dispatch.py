@@ -83,7 +83,7 @@ class MeshExperts:
     def halves_from(self) -> int | None:
         """Rows from which on a window is computed in halves, if it is at all: see `Halves`."""
         members = self._cluster.members
-        holders = map(members.get, members.active.members)
+        holders = map(members.get, members.assignment.active.members)
         return self._halves.least_rows(holder.hello.host for holder in holders if holder is not None)
 
     def begin_layer(self, step: int, layer: int, rows: Rows, ids: I32, weights: F32, sums: LayerSums) -> None:
@@ -97,7 +97,7 @@ class MeshExperts:
             self._take_answers()
         if self._cluster.closing:
             raise RequestError("the coordinator is stopping")
-        placement, now = self._cluster.members.active, self._cluster.placement()
+        placement, now = self._cluster.members.assignment.active, self._cluster.placement()
         parts = plan_layer(layer, ids, weights, now.owner[layer], now.second(layer), now.runners)
         if self._bank is None:
             check_held(layer, parts, self._cluster.members)
@@ -201,7 +201,7 @@ class MeshExperts:
         members = self._cluster.members
         call = RunExperts(
             session=members.terms.session,
-            placement=members.active.version,
+            placement=members.assignment.active.version,
             step=work.step,
             layer=work.layer,
             attempt=part.attempt,
@@ -221,7 +221,7 @@ class MeshExperts:
 
     def _gave_up(self, work: LayerUnderWay, part: Part) -> bool:
         """Whether its holder has to give up some of it: it gets another set, for another turned out to be gone."""
-        active = self._cluster.members.active
+        active = self._cluster.members.assignment.active
         return active is not work.placement and not active.holds(part.holder, work.layer, part.expert)
 
     def _plan_again(self, work: LayerUnderWay, part: Part, blame: Blame | None = None) -> None:

@@ -83,8 +83,9 @@ def mismatches(hello: Hello, terms: Terms) -> list[list[str]]:
     if hello.room < -1:
         wrong.append(["room", str(hello.room), "-1 or more"])
     shape = tuple(terms.geometry.get(field, 0) for field in ("layers", "experts"))
-    if hello.able.shape not in ((0, 0), shape):
-        wrong.append(["able", f"for {hello.able.shape} layers and experts", f"{shape}, or (0, 0)"])
+    for field, table in (("able", hello.able), ("held", hello.held)):
+        if table.shape not in ((0, 0), shape):
+            wrong.append([field, f"for {table.shape} layers and experts", f"{shape}, or (0, 0)"])
     makes_no_claim = hello.role == "client" and not hello.fingerprint and not hello.geometry
     return wrong if makes_no_claim else wrong + _model_mismatches(hello, terms)
 

@@ -25,9 +25,14 @@ MAX_WORD = 64
 """Bytes of it."""
 
 
-def look_around(models: Iterable[Path], endpoints: Iterable[str], caches: Iterable[Path] = ()) -> dict[str, Any]:
+def look_around(
+    models: Iterable[Path], endpoints: Iterable[str], caches: Iterable[Path] = (), own: Iterable[str] = ()
+) -> dict[str, Any]:
     """All of it as JSON would have it: what runs here, what memory there is, each model and cache, what each endpoint
-    says."""
+    says.
+
+    And why whoever is started here could not listen at those of its `own`; empty if it could.
+    """
     memory = host_memory()
     return {
         "version": version("expertmesh"),
@@ -36,6 +41,7 @@ def look_around(models: Iterable[Path], endpoints: Iterable[str], caches: Iterab
         "models": {str(path): _model(path) for path in models},
         "caches": {str(path): _cache(path) for path in caches},
         "heard": {endpoint: _heard(endpoint) for endpoint in endpoints},
+        "taken": {endpoint: _taken(endpoint) for endpoint in own},
     }
 
 
@@ -58,6 +64,15 @@ def _cache(folder: Path) -> dict[str, Any]:
         return {"room_bytes": shutil.disk_usage(above).free + there}
     except OSError as error:
         return {"error": f"cache {folder} cannot be used: {error.strerror or error}"}
+
+
+def _taken(endpoint: str) -> str:
+    host, port = address_of(endpoint)
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return ""
+    except OSError as error:
+        return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _heard(endpoint: str) -> dict[str, Any]:

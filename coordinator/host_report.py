@@ -32,6 +32,8 @@ class Wanted:
     source: str
     cache: Path | None = None
     """The folder into which it fetches them then."""
+    give: str = ""
+    """Where a process beside it is to listen, if one is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +142,7 @@ def _problems(asked: Asked, report: HostReport, expected: Expected) -> Iterator[
     yield from differences(told, asked.models, command, expected)
     yield from _room(asked, told, expected)
     yield from _ports(_map(told.get("heard")), expected)
+    yield from _own_ports(asked, _map(told.get("taken")))
 
 
 def differences(told: Mapping[str, Any], paths: Iterable[Path], command: str, expected: Expected) -> Iterator[str]:
@@ -204,6 +207,12 @@ def _ports(heard: Mapping[str, Any], expected: Expected) -> Iterator[str]:
             yield f"{dialled}, where the coordinator is to listen, cannot be dialled from there: {found['error']}"
 
 
+def _own_ports(asked: Asked, taken: Mapping[str, Any]) -> Iterator[str]:
+    for one in asked.wanted:
+        if one.give and (error := taken.get(one.give)):
+            yield f"nobody can listen at {one.give}, where weights are to be given: {error}"
+
+
 def _map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -219,6 +228,7 @@ def _wanted(part: WorkerGroup | PeerConfig, model: Path) -> Wanted:
         ram_gib=part.ram_gib,
         source=part.source,
         cache=part.cache,
+        give=part.give,
     )
 
 

@@ -145,7 +145,7 @@ def launched(
     module is loaded, if its kernels cannot be used here.
     """
     log.debug("kernels: %s", native.isa())
-    gives = [group.give for group in config.workers if group.give and group.count]
+    gives = [group.give for group in config.workers if group.give and group.count and group.host is None]
     with endpoints_leased(*config.endpoints, *gives) as taken, CoreLeases() as leases:
         cores = leases.take(config.worker_threads, usable_cores())
         tunnels = tunnels_for(left_here(config, placed), taken, ask())

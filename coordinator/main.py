@@ -55,6 +55,7 @@ from coordinator.hello import Terms
 from coordinator.kv import KV_TYPES
 from coordinator.layer_inputs import LayerInputs
 from coordinator.members import Members
+from coordinator.planner import Planner
 from coordinator.profile import F64
 from coordinator.profile_keeper import Keeper
 from coordinator.service import Service
@@ -173,16 +174,18 @@ def _run(options: argparse.Namespace) -> None:
         )
         members = Members(
             terms,
-            Stock.of(model.layout),
-            own=devices.own,
-            rank=rank,
-            demand=Demand.of(_counts(keeper, model), model.geometry.experts_used),
-            replicas=options.replicas,
-            even=options.placement == "even",
-            host=socket.gethostname(),
+            Planner(
+                stock=Stock.of(model.layout),
+                own=devices.own,
+                rank=rank,
+                demand=Demand.of(_counts(keeper, model), model.geometry.experts_used),
+                replicas=options.replicas,
+                even=options.placement == "even",
+            ),
             expected=options.workers,
             fresh_token=lambda: secrets.token_hex(16),
             settle_s=options.resume,
+            host=socket.gethostname(),
             local=not options.no_local_experts,
         )
         limits = CallLimits(floor_s=options.call_floor_ms / 1000, hedge_floor_s=options.hedge_floor_ms / 1000)
@@ -251,7 +254,7 @@ def _serve(service: Service, cluster: Cluster, options: argparse.Namespace) -> N
 
 
 def _who_is_missing(cluster: Cluster, options: argparse.Namespace) -> str:
-    held = set(cluster.members.active.members)
+    held = set(cluster.members.assignment.active.members)
     joined = f"{sum(member.holds for member in cluster.members)} of {counted(options.workers, 'worker')}"
     parts = [f"{joined} joined within {options.ready_within:g} s"]
     for member in filter(lambda member: member.holds, cluster.members):

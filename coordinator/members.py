@@ -1,4 +1,4 @@
-"""Who belongs to the mesh, and who holds what: a state machine, events in, instructions out.
+"""Who belongs to the mesh: a state machine, events in, instructions out. Who is to hold what is in `assignment.py`.
 
 Nothing here touches a socket or a clock. A membership begins with a Hello that is welcomed and ends when its worker
 leaves, falls silent, cannot be reached or says Hello again; each has its own serial number and token, so what an
@@ -11,30 +11,17 @@ itself does not give up workers whose beats wait in its socket.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 
-import numpy as np
-
+from coordinator.assignment import Assignment
 from coordinator.config import MAX_ALL_WORKERS
-from coordinator.cost import Expected
-from coordinator.demand import Demand
 from coordinator.draining import needed, not_there, release, tell_those_who_wait, wait_for
-from coordinator.drift import Drift
 from coordinator.hello import Terms, mismatches, where
-from coordinator.known_paces import known_paces
 from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, State, Tell, to
-from coordinator.pace import Pace
-from coordinator.placement import Holder, Placement, place
-from coordinator.planner import Here, Planner
+from coordinator.planner import Planner
 from coordinator.refusing import name_taken, refuse, replaced_by
 from coordinator.wording import counted
 from protocol.messages import (
-    I32,
-    MAX_REASON,
-    NO_RANK,
-    U8,
-    Assign,
     AssignFailed,
     AssignProgress,
     AssignReady,
@@ -48,72 +35,35 @@ from protocol.messages import (
     Stopped,
     Welcome,
 )
-from protocol.stock import Stock
 
 log = logging.getLogger(__name__)
 
 MAX_CLIENTS = 256
 MAX_MEMBERS = MAX_ALL_WORKERS
 MAX_GONE = 64
-OUTLOOK_S = 5.0
-"""How old a judgement of what a token takes may be: it takes some milliseconds to make one."""
 
 
 class Members:
-    """All memberships of one coordinator, the placement in force and the one being prepared."""
+    """All memberships of one coordinator, and the assignment of experts to those that can hold some."""
 
     def __init__(
         self,
         terms: Terms,
-        stock: Stock,
+        planner: Planner,
         *,
         expected: int,
         fresh_token: Callable[[], str],
-        own: U8 | None = None,
-        rank: I32 | None = None,
         settle_s: float | None = None,
-        demand: Demand | None = None,
-        replicas: float = 1.0,
-        even: bool = False,
         host: str = "",
         local: bool = True,
     ) -> None:
-        """`expected` workers must have joined before the first placement is made; later it follows who is there.
-
-        With `settle_s`, so many seconds of listening will do, whoever has joined by then, or has nothing ready yet; but
-        somebody, and ready, if the coordinator computes nothing.
-        `local`: the coordinator computes what nobody holds; else nobody may leave whose experts nobody else can hold.
-
-        `own` (layers, experts) is what the coordinator's slots hold of `stock`, now and ever; `rank` (layers, experts)
-        is lower for what is expected to be used more, as of `place`; `demand`, `replicas` and `even` are as of Planner.
-        `host` is the coordinator's: its own bank and workers of that machine share the cores, so they do not compete.
-        """
+        """`fresh_token` gives each membership a secret of its own; for all else see Assignment."""
         self.terms = terms
-        self._stock = stock
-        own = np.zeros((len(stock.slot_bytes), stock.experts), np.uint8) if own is None else own
-        self._rank = rank
-        self._planner = Planner(stock=stock, own=own, rank=rank, demand=demand, replicas=replicas, even=even)
-        self._drift = Drift()
-        self._here = Here()
-        self._host = host
-        self._outlook: tuple[Placement, float, Expected | None] | None = None
-        self.active = place(0, stock, own, ())
-        """The placement that plans are made from."""
-        self.target: Placement | None = None
-        """The placement that members are getting ready for."""
         self.gone: dict[str, tuple[Member, str]] = {}
         """By name: the last membership that ended and why, of names that nobody has now."""
-        self._expected = expected
-        self._local = local
-        self._settle_s = settle_s
-        self._settled = False
-        self._started = expected == 0
         self._stopping = False
         self._fresh_token = fresh_token
         self._serial = 0
-        self._version = 0
-        self._told: set[int] = set()  # of the members of `target`, those that were told what to hold
-        self._deferred = False  # newcomers are left out of `target`, and follow when it is in force
         self._members: dict[int, Member] = {}
         self._by_control: dict[bytes, Member] = {}
         self._by_work: dict[bytes, Member] = {}
@@ -121,6 +71,10 @@ class Members:
         self._claims: dict[str, Claim] = {}
         self._quarantined: dict[str, str] = {}  # by incarnation: why
         self._ticked_at: float | None = None
+        self.assignment = Assignment(
+            self._members, planner, expected=expected, settle_s=settle_s, host=host, local=local
+        )
+        """What these members hold, and are to hold."""
 
     # --- questions --------------------------------------------------------------------------------------------
 
@@ -146,11 +100,6 @@ class Members:
         """Whether this peer was welcomed as a client."""
         return peer in self._clients
 
-    @property
-    def ready(self) -> bool:
-        """The expected workers have joined, and nobody is getting ready for another placement; or it was settled."""
-        return self._started and (self.target is None or (self._settled and self._local))
-
     def state(self, member: Member, *, late: bool = False) -> State:
         """Where a membership stands, or how it ended; `late`: an answer of its worker is overdue."""
         if self.get(member.serial) is not member:
@@ -161,9 +110,9 @@ class Members:
             return State.DRAINING
         if late:
             return State.SUSPECT
-        if member.serial in self.active.members:
+        if member.serial in self.assignment.active.members:
             return State.READY
-        if member.serial not in self._told:
+        if not self.assignment.was_told(member):
             return State.HELLO
         return State.LOADING if member.progress[0] else State.ASSIGNED
 
@@ -202,7 +151,7 @@ class Members:
         member.work = peer
         member.silent_s = 0.0
         self._by_work[peer] = member
-        return self._retarget() if first else []
+        return self.assignment.retarget() if first else []
 
     def from_worker(self, peer: bytes, message: FromWorker, now: float) -> Instructions:
         """Everything a welcomed worker says on control; a stranger is told to say Hello."""
@@ -213,12 +162,8 @@ class Members:
         match message:
             case Beat():
                 return self._beat(member, message, now)
-            case AssignProgress() if self._concerns_target(member, message.placement):
-                member.progress = (message.done, message.total)
-            case AssignReady() if self._concerns_target(member, message.placement):
-                return self._assign_ready(member, message)
-            case AssignFailed() if self._concerns_target(member, message.placement):
-                return self.unfit(member, f"cannot hold its experts: {message.reason[:MAX_REASON]}")
+            case AssignProgress() | AssignReady() | AssignFailed():
+                return self.assignment.heard(member, message)
             case Drain() if message.name == member.name:
                 return self._drain(member)
             case Stopped():
@@ -247,30 +192,19 @@ class Members:
             return self._end(member, "was drained", left=True)
         return self._end(member, "its connection is closed or full")
 
-    def unfit(self, member: Member, reason: str) -> Instructions:
-        """It cannot do what it is asked to: it gets nothing more until it says Hello anew."""
-        if self.get(member.serial) is not member or member.failed:
-            return []
-        member.failed = reason
-        self._leave_out(member)
-        log.warning("%s %s gets no more work: %s", member.hello.role, member.name, reason)
-        return self._retarget()
-
     def quarantine(self, member: Member, reason: str) -> Instructions:
         """Its bits are not ours: no more of it as long as its process lives, whatever that says."""
         member.quarantined = True
         while len(self._quarantined) >= MAX_GONE:
             del self._quarantined[next(iter(self._quarantined))]
         self._quarantined[member.hello.incarnation] = f"quarantined: {reason}"
-        return self.unfit(member, self._quarantined[member.hello.incarnation])
+        return self.assignment.unfit(member, self._quarantined[member.hello.incarnation])
 
     def tick(self, now: float) -> Instructions:
         """Let listened-to time pass: give up the silent, settle claims to a name, let go who was drained."""
         passed = 0.0 if self._ticked_at is None else min(now - self._ticked_at, self.terms.beat_s)
         self._ticked_at = now
-        done = release(self, self.active) + self._settle(passed)
-        if self._deferred and self.target is None:
-            done += self._retarget()
+        done = release(self, self.assignment.active) + self.assignment.pass_time(passed)
         for member in self:
             member.silent_s += passed
             if member.silent_s > self.terms.silence_limit_s:
@@ -282,51 +216,10 @@ class Members:
                 done += self._end(old, replaced_by(claim.hello))
         return done
 
-    def switch(self) -> bool:
-        """Between steps: put the prepared placement in force if all its members are ready for it."""
-        target = self.target
-        if target is None or any(self._members[serial].ready != target.version for serial in target.members):
-            return False
-        self.active, self.target = target, None
-        self._told.clear()
-        nobodys = counted(target.left_over(self._stock), "expert")
-        workers = counted(len(target.members), "worker")
-        log.info("placement %d in force: %s; %s with the coordinator's processor", target.version, workers, nobodys)
-        return True
-
-    def review(self, paces: Mapping[int, Pace | None], here: Here) -> Instructions:
-        """Now and then: what is known of paces by now, by serial number. If they have drifted others may get more."""
-        beside = any(member.hello.host == self._host for member in self._able())
-        self._here = replace(here, local=None) if beside else here
-        for member in self:
-            member.pace = paces.get(member.serial)
-        if not self.ready or not self._drift.seen(self.paces()):
-            return []
-        self.active = self.active.at_pace(self.active.version, self._holders(self._able()))
-        return self._retarget()
-
-    def paces(self) -> dict[int, Pace]:
-        """By serial number: how fast those are who can hold something, as far as that is known."""
-        return known_paces(self._able())
-
-    def outlook(self) -> Expected | None:
-        """What a token is expected to take now, as of some seconds ago at most; None if that cannot be known."""
-        old = self._outlook
-        if old is None or old[0] is not self.active or (self._ticked_at or 0.0) - old[1] >= OUTLOOK_S:
-            self._outlook = self.active, self._ticked_at or 0.0, self._expected_now()
-            return self._outlook[2]
-        return old[2]
-
-    def _expected_now(self) -> Expected | None:
-        holders = self._holders(self._able())
-        there = {holder.serial for holder in holders}
-        if self._planner.demand is None or not self.paces() or not there.issuperset(self.active.members):
-            return None
-        return self._planner.outlook(self.active, holders, self._here)
-
     def stop(self) -> Instructions:
         """Tell every worker to stop; each ends its membership with Stopped. Nobody is admitted any more."""
-        self._stopping, self.target = True, None
+        self._stopping = True
+        self.assignment.stop()
         return [to(member.control, Stop()) for member in self]
 
     # --- steps ------------------------------------------------------------------------------------------------
@@ -334,30 +227,15 @@ class Members:
     def _named(self, name: str) -> Member | None:
         return next((member for member in self if member.name == name), None)
 
-    def _concerns_target(self, member: Member, placement: int) -> bool:
-        return self.target is not None and placement == self.target.version and member.serial in self._told
-
-    def _settle(self, passed: float) -> Instructions:
-        """Begin without those who have not come, if that is meant and it is time."""
-        if self._settled or self._settle_s is None:
-            return []
-        self._settle_s -= passed
-        self._settled = self._settle_s <= 0 and (self._local or bool(self._able()))  # else nobody could answer
-        if self._started or not self._settled:
-            return []
-        self._started = True
-        log.info("going on without those who have not come back")
-        return self._retarget()
-
     def _drain(self, member: Member) -> Instructions:
         if member.draining:
             return []
-        if not self._local and (missed := self._missed_without(member)):
+        if missed := self.assignment.missed_without(member):
             clients, member.drained_for = member.drained_for, []
             return [to(client, needed(member, missed)) for client in clients]
         member.draining = True
         log.info("%s %s is to leave once others hold its experts", member.hello.role, member.name)
-        return self._retarget()
+        return self.assignment.retarget()
 
     def _welcome_client(self, peer: bytes, hello: Hello) -> Instructions:
         self._clients.pop(peer, None)
@@ -384,6 +262,7 @@ class Members:
         self._by_control[peer] = member
         threads = counted(hello.threads, "thread")
         share = f", a share of {counted(int(hello.able.sum()), 'expert')}" if hello.able.size else ""
+        share += f", holding {counted(int(hello.held.sum()), 'expert')}" if hello.held.any() else ""
         log.info("%s %s joined: %s, %s, %s%s", hello.role, hello.name, where(hello), hello.isa, threads, share)
         return [*done, to(peer, self._welcome(member.token))]
 
@@ -405,7 +284,7 @@ class Members:
         del self._by_control[member.control]
         if member.work is not None:
             del self._by_work[member.work]
-        self._leave_out(member)
+        self.assignment.leave_out(member)
         while len(self.gone) >= MAX_GONE:
             del self.gone[next(iter(self.gone))]
         self.gone[member.name] = (member, reason)
@@ -416,13 +295,7 @@ class Members:
         claim = self._claims.pop(member.name, None)
         if claim is not None:
             done += self._admit(claim.peer, claim.hello)
-        return done + self._retarget()
-
-    def _leave_out(self, member: Member) -> None:
-        """It computes nothing from now on."""
-        self._told.discard(member.serial)
-        if member.serial in self.active.members:
-            self.active = self.active.without(member.serial)
+        return done + self.assignment.retarget()
 
     def _beat(self, member: Member, beat: Beat, now: float) -> Instructions:
         member.take(beat, now)
@@ -435,110 +308,3 @@ class Members:
     def _deny_claim(self, holder: Member) -> Instructions:
         claim = self._claims.pop(holder.name, None)
         return [] if claim is None else [refuse(claim.peer, claim.hello, name_taken(holder.hello))]
-
-    def _assign_ready(self, member: Member, message: AssignReady) -> Instructions:
-        assert self.target is not None
-        expected = int(self.target.held(member.serial).sum())
-        if message.experts != expected:
-            return self.unfit(member, f"holds {counted(message.experts, 'expert')}, {expected} were assigned")
-        member.ready = message.placement
-        return self._tell_the_rest()
-
-    def _retarget(self) -> Instructions:
-        """Prepare a placement for exactly those who can hold one now, and stay; newcomers are told first what to hold.
-
-        Nobody who computes is told before all newcomers are ready: if one cannot hold its part, the placement in force
-        stays as it is, and nobody else has moved anything.
-        """
-        able = self._able()
-        self._started = self._started or len(able) >= self._expected
-        if self._stopping or not self._started:
-            return []
-        wanted = self._wanted(able)
-        self._drift.placed(self.paces())
-        if self.target is not None and wanted.is_like(self.target):
-            return []
-        if wanted.is_like(self.active) and not self._told & set(self.active.members):
-            self.target = None
-            self._told.clear()
-            return []
-        self._version += 1
-        self.target = wanted
-        self._told.clear()
-        newcomers = [one for one in wanted.members if one not in self.active.members]
-        return self._assign(newcomers) if newcomers else self._tell_the_rest()
-
-    def _able(self) -> list[Member]:
-        """Those who can hold something, and stay; by name, so after a restart nobody is asked for anything else."""
-        able = [one for one in self if one.work is not None and not one.failed and not one.draining]
-        return sorted(able, key=lambda one: one.name)
-
-    def _missed_without(self, member: Member) -> int:
-        """How many experts somebody holds now, and nobody could without this member."""
-        others = self._place([one for one in self._able() if one is not member])
-        return max(0, others.left_over(self._stock) - self.active.left_over(self._stock))
-
-    def _wanted(self, able: Sequence[Member]) -> Placement:
-        """With everybody; but if those who compute have to take over from somebody, that waits for no newcomer."""
-        settled = [member for member in able if member.serial in self.active.members or self._is_ready(member)]
-        self._deferred = False
-        if settled and len(settled) < len(able):
-            repaired = self._place(settled)
-            gain = self.active.left_over(self._stock) - repaired.left_over(self._stock)
-            leaving = any(self._members[serial].draining for serial in self.active.members)
-            if gain > 0 or (leaving and (self._local or gain == 0)):
-                self._deferred = True
-                return repaired
-        return self._place(able)
-
-    def _is_ready(self, member: Member) -> bool:
-        """Whether it is for the placement that is being prepared."""
-        return self.target is not None and member.ready == self.target.version
-
-    def _place(self, able: Sequence[Member]) -> Placement:
-        return self._planner.place(self._version + 1, self._holders(able), self.active, self._here)
-
-    def _tell_the_rest(self) -> Instructions:
-        """Once all that were told are ready, those who are not told yet are."""
-        assert self.target is not None
-        if any(self._members[serial].ready != self.target.version for serial in self._told):
-            return []
-        return self._assign(one for one in self.target.members if one not in self._told)
-
-    def _assign(self, serials: Iterable[int]) -> Instructions:
-        assert self.target is not None
-        done: Instructions = []
-        for member in [self._members[serial] for serial in serials]:
-            self._make_room(member, self.target)
-            member.progress = (0, len(self._stock.slot_bytes))
-            self._told.add(member.serial)
-            assign = Assign(
-                placement=self.target.version,
-                in_force=self.active.version,
-                held=self.target.held(member.serial),
-                rank=NO_RANK if self._rank is None else self._rank,
-            )
-            done.append(to(member.control, assign))
-        return done
-
-    def _holders(self, able: Sequence[Member]) -> list[Holder]:
-        paces = self.paces()
-        return [_holder(member, paces.get(member.serial)) for member in able]
-
-    def _make_room(self, member: Member, target: Placement) -> None:
-        """What a member has no room for beside its next set is left out of the one in force: it is given up first."""
-        before, after = self.active.held(member.serial), target.held(member.serial)
-        if 0 <= member.hello.room < self._stock.bytes_of(before | after):
-            self.active = self.active.giving_up(member.serial, after)
-
-
-def _holder(member: Member, pace: Pace | None) -> Holder:
-    hello = member.hello
-    return Holder(
-        serial=member.serial,
-        room=hello.room,
-        able=hello.able if hello.able.size else None,
-        pages=hello.pages,
-        threads=hello.threads,
-        pace=pace,
-    )

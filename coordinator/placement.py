@@ -46,6 +46,8 @@ class Holder:
     """Bytes of experts that it can hold; -1: any number of them."""
     able: U8 | None = None
     """(layers, experts): 1 for those whose weights it has; None if it has all."""
+    only: U8 | None = None
+    """(layers, experts): 1 for those that it may be given now; None if all that it is able to hold."""
     pages: str = ""
     """Where it computes, equal for those who share that memory; empty if it shares none."""
     threads: int = 1
@@ -108,6 +110,11 @@ class Placement:
             return np.array([member], np.int64)
         team: I64 = self.runners[self.runners[:, 1] == teams[0], 0]
         return team
+
+    @property
+    def copies(self) -> int:
+        """How many experts have a second holder."""
+        return int((self.also != LOCAL).sum())
 
     def left_over(self, stock: Stock) -> int:
         """How many experts nobody else holds than the local bank."""
@@ -282,7 +289,7 @@ def _deal(owner: I64, stock: Stock, holders: Sequence[Holder], rank: I32 | None)
 def share_of(stock: Stock, share: Share) -> U8:
     """(layers, experts): 1 for what a member gets if there are `share.count` without limits, and nobody else."""
     holders = [Holder(serial=number, room=-1) for number in range(1, share.count + 1)]
-    return place(0, stock, np.zeros((len(stock.slot_bytes), stock.experts), np.uint8), holders).held(share.number)
+    return place(0, stock, stock.nothing(), holders).held(share.number)
 
 
 def _spread(owner: I64, stock: Stock, members: Sequence[Holder], use: F64, before: Placement | None) -> None:

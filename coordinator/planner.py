@@ -6,7 +6,7 @@ one must be better by more than measured paces are worth.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,11 +52,22 @@ class Planner:
     """Everybody gets what its threads are worth, however fast it turned out to be."""
 
     def place(
-        self, version: int, holders: Sequence[Holder], before: Placement | None = None, here: Here | None = None
+        self,
+        version: int,
+        holders: Sequence[Holder],
+        before: Placement | None = None,
+        here: Here | None = None,
+        held: Mapping[int, U8] | None = None,
     ) -> Placement:
-        """The best placement found for these; all are members of it, if only to hold nothing, as `left_out` says."""
+        """The best placement found for these; all are members of it, if only to hold nothing, as `left_out` says.
+
+        `before` is in force; by serial number, `held` (layers, experts) is what holders that are no members of it say
+        that they hold from an earlier life of the coordinator, or of their membership.
+        """
         known = [replace(holder, pace=None) for holder in holders] if self.even else holders
         holders, here = paced(known), here or Here()
+        if held:
+            before = self._still_held(holders, before or place(0, self.stock, self.own, ()), held)
         if self.demand is None or self.even:
             return self._by_pace(version, holders, frozenset(), before)
         trial = self._of_few_layers()
@@ -101,6 +112,20 @@ class Planner:
             version, self.stock, self.own, there, self.rank, use=use, before=before, replicas=self.replicas
         )
         return replace(placement, members=tuple(holder.serial for holder in holders))
+
+    def _still_held(self, holders: Sequence[Holder], before: Placement, held: Mapping[int, U8]) -> Placement:
+        """What there would be if nobody were given anything but what it holds already.
+
+        So what several hold is one's, by their paces, and a second copy with another one, if there is to be one; and
+        nobody has more than it has room for, whatever it says.
+        """
+        has = {holder.serial: before.held(holder.serial) for holder in holders} | dict(held)
+        keepers = [replace(holder, only=has[holder.serial]) for holder in holders]
+        kept = self._by_pace(before.version, keepers, frozenset(), before)
+        members = before.members or tuple(serial for serial in kept.members if has[serial].any())
+        if self.replicas > 1 and kept.copies < self._by_pace(before.version, holders, frozenset(), kept).copies:
+            members = ()  # some second copies are nowhere: it cannot stay as it is
+        return replace(kept, members=members)
 
     def _why_left_out(
         self, placement: Placement, holders: Sequence[Holder], out: Set[int], with_s: float, without_s: float

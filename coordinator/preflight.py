@@ -73,6 +73,7 @@ def _asking(asked: Asked, settings: Path | None, endpoints: Sequence[str]) -> It
     words = [*asked.command, "hosted", "check"]
     words += [f"--model={model}" for model in asked.models] + [f"--dial={endpoint}" for endpoint in endpoints]
     words += [f"--cache={folder}" for folder in asked.caches]
+    words += [f"--listen={one.give}" for one in asked.wanted if one.give]
     assert asked.host is not None
     process = subprocess.Popen(
         asked.host.running(words, settings=settings),

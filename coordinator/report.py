@@ -25,13 +25,14 @@ SHOWN_GONE = 16
 
 def mesh_report(members: Members, counters: Counters, suspects: Collection[int], now: float) -> dict[str, Any]:
     """Placement, counters and every worker, those that went lately last. `suspects` are serial numbers."""
+    assignment = members.assignment
     there = sorted(members, key=lambda member: member.name)
-    outlook, paces = members.outlook(), members.paces()
+    outlook, paces = assignment.outlook(), assignment.paces()
     living = [
         _worker(
             member,
             members.state(member, late=member.serial in suspects),
-            int(members.active.held(member.serial).sum()),
+            int(assignment.active.held(member.serial).sum()),
             counters,
             now,
         )
@@ -52,9 +53,9 @@ def mesh_report(members: Members, counters: Counters, suspects: Collection[int],
         if not member.holds
     ]
     return {
-        "placement": members.active.version,
+        "placement": assignment.active.version,
         "outlook": None if outlook is None else _outlook(outlook),
-        "device_experts": int(np.count_nonzero(members.active.owner == DEVICE)),
+        "device_experts": int(np.count_nonzero(assignment.active.owner == DEVICE)),
         "local_entries": counters.local_entries,
         "device_entries": counters.device_entries,
         "replans": counters.replans,
@@ -80,7 +81,7 @@ def _standing(members: Members, member: Member, pace: Pace | None, outlook: Expe
         "pace": None if pace is None else {"entry_us": pace.entry_s * 1e6, "call_us": pace.call_s * 1e6},
         "last_us": None if outlook is None else round(outlook.last_of(member.serial) * 1e6),
     }
-    reason = members.active.left_out.get(member.serial)
+    reason = members.assignment.active.left_out.get(member.serial)
     return facts if reason is None else facts | {"left_out": reason}
 
 

@@ -95,7 +95,7 @@ class Service:
     def turn(self) -> None:
         """Hear everybody, then compute one step, or wait a moment if there is nothing to compute."""
         self.attend()
-        self._was_ready = self._was_ready or self._cluster.members.ready
+        self._was_ready = self._was_ready or self._cluster.members.assignment.ready
         if self._cluster.closing:
             return
         busy = bool(self._requests) and self._was_ready
@@ -111,7 +111,7 @@ class Service:
         self._cluster.attend()
         self._hear_clients()
         if self._canaries is None or self._canaries.turn():
-            self._cluster.members.switch()
+            self._cluster.members.assignment.switch()
 
     @property
     def ready(self) -> bool:

@@ -19,7 +19,7 @@ MOST = 8
 def check_held(layer: int, parts: Iterable[Part], members: Members, blames: Iterable[Blame] = ()) -> None:
     """ExpertError that names those experts of the parts that nobody holds, but for those who failed at them."""
     blames = list(blames)
-    held = members.active
+    held = members.assignment.active
     for blame in blames:
         held = held.without(blame.seat.member.serial)
     unheld = sorted({int(one) for part in parts for one in part.expert if held.owner[layer, one] == LOCAL})
@@ -34,7 +34,7 @@ def check_held(layer: int, parts: Iterable[Part], members: Members, blames: Iter
 def never_answered(layer: int, parts: Iterable[Part], members: Members) -> ExpertError:
     """Those who hold the experts of the parts live, and have not answered for as long as any call may take."""
     experts = sorted({int(one) for part in parts for one in part.expert})
-    serials = {int(one) for one in np.unique(members.active.owner[layer, experts])}
+    serials = {int(one) for one in np.unique(members.assignment.active.owner[layer, experts])}
     names = [member.name for member in members if member.serial in serials]
     return ExpertError(layer, -1, f"{_experts(experts)}: no answer of {', '.join(_first(names))}"[:MAX_REASON])
 

@@ -1,7 +1,8 @@
 """The compiled kernels. Arithmetic is stated in docs/arithmetic.md; tests/native holds a NumPy twin of each.
 
 Arrays must be C-contiguous and of the dtype named; a wrong dtype, shape or size raises ValueError or TypeError with
-the argument's name before anything is read. Every call releases the GIL. Nothing is written on error unless said.
+the argument's name before anything is read. Calls that compute release the GIL; those that plan and pack one layer
+are too short for it. Nothing is written on error unless said.
 """
 
 from collections.abc import Sequence

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from native import cuda
 from peer_gpu.runner import SlotRunner
 from peer_gpu.slots import GIB, ExpertSlots, room_on, warn_if_none_fits
+from peer_gpu.trial import slot_trial
 from protocol.errors import ConfigError
 from protocol.gib import gib_argument
 from protocol.holder import process
@@ -69,8 +70,12 @@ def _opened(model: Model, name: str, gib: float | None) -> tuple[ExpertSlots, pr
     slots.limit = room_on(device, gib, model.layout)  # of what is free when everything else is there
     log.info("%s: %s, room for %.4g GiB of experts", name, device.description, slots.limit / GIB)
     warn_if_none_fits(device, slots.limit, model.layout)
+    entry_ns = slot_trial(slots, runner)
     isa = "".join(filter(str.isprintable, device.description))[:MAX_ISA]
-    return slots, process.Holder(experts=runner, role="peer", isa=isa, threads=1, room=slots.limit, pages="")
+    holder = process.Holder(
+        experts=runner, role="peer", isa=isa, threads=1, room=slots.limit, pages="", entry_ns=entry_ns
+    )
+    return slots, holder
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -126,10 +126,21 @@ class ExpertSlots:
         missing = wanted[self.held[layer, wanted] == 0].tolist()
         if not missing:
             return
+        self._admit(layer, missing, self._filled)
+
+    def pretend(self, layer: int, count: int) -> None:
+        """Take zeros for a layer's first `count` experts, to try the kernels while nothing is held; `keep` evicts them.
+
+        ExpertError if there is no room.
+        """
+        self._admit(layer, list(range(count)), self._zeros)
+
+    def _admit(self, layer: int, missing: list[int], filled: Callable[[int, int], cuda.Array]) -> None:
+        """Have slots with these experts, each `filled`."""
         self._check_room(layer, missing)
         self.device.use()
         self._take(len(missing) * self._stock.slot_bytes[layer])
-        slots = {expert: self._filled(layer, expert) for expert in missing}
+        slots = {expert: filled(layer, expert) for expert in missing}
         self.device.finish()
         table, held = self._tables[layer], self.held.copy()
         held[layer, missing] = 1
@@ -193,12 +204,20 @@ class ExpertSlots:
                 place[:] = data
             start += slot_size(role.expert_bytes)
         self._watched.check({role.file for role in roles}, layer, np.array([expert]))
-        try:
-            slot = self.device.empty(staged.shape, np.uint8)
-        except cuda.DeviceError as error:
-            raise ExpertError(layer, expert, str(error)) from None
+        slot = self._empty(layer, expert)
         self.device.upload(staged, slot)
         return slot
+
+    def _zeros(self, layer: int, expert: int) -> cuda.Array:
+        slot = self._empty(layer, expert)
+        self.device.zero(slot)
+        return slot
+
+    def _empty(self, layer: int, expert: int) -> cuda.Array:
+        try:
+            return self.device.empty((self._stock.slot_bytes[layer],), np.uint8)
+        except cuda.DeviceError as error:
+            raise ExpertError(layer, expert, str(error)) from None
 
     def _matrices(self, layer: int, slot: cuda.Array) -> tuple[cuda.Array, cuda.Array, cuda.Array]:
         """Gate, up and down in a slot."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from protocol import step_frames
 from protocol.errors import ProtocolError
 from protocol.fields import MAX_ITEMS, MAX_TEXT_BYTES, TABLES, ArrayField, Table
-from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello, Message, RunExperts, Sums
+from protocol.messages import ALL_EXPERTS, NO_EXPERTS, PROTOCOL, Hello, Message, RunExperts, Sums
 from protocol.step_frames import LARGE_ARRAY_BYTES, MAGIC, Frame
 
 __all__ = [
@@ -178,6 +178,7 @@ def _foreign_hello(protocol: int) -> Hello:
         room=0,
         pages="",
         able=ALL_EXPERTS,
+        held=NO_EXPERTS,
     )
 
 

@@ -36,6 +36,10 @@ class Stock:
         """That all experts take together in a device's memory."""
         return sum(self.slot_bytes) * self.experts
 
+    def nothing(self) -> U8:
+        """(layers, experts): none of them."""
+        return np.zeros((len(self.slot_bytes), self.experts), np.uint8)
+
     def bytes_of(self, held: U8) -> int:
         """That these experts (layers, experts) take."""
         return int(held.sum(axis=1, dtype=np.int64) @ np.array(self.slot_bytes, np.int64))

@@ -53,7 +53,7 @@ def decode(scenario: Scenario, steps: int) -> Decoded:
     step_s = np.array([mesh.step(ids) for ids in itertools.islice(routing(scenario), steps)])
     return Decoded(
         workers=scenario.workers,
-        idle=sum(not mesh.members.active.held(member.serial).any() for member in mesh.members),
+        idle=sum(not mesh.members.assignment.active.held(member.serial).any() for member in mesh.members),
         rows=scenario.rows,
         step_s=step_s,
         parts_s={what: (now_s - spent_s[what]) / steps for what, now_s in mesh.timeline.spent_s.items()},
@@ -144,6 +144,7 @@ def _idle(mesh: SimulatedMesh, seconds: float) -> None:
 def _settle(mesh: SimulatedMesh, workers: int) -> None:
     """Let time pass until so many workers are in a placement that is in force."""
     until = mesh.timeline.now + SETTLE_S
-    while mesh.timeline.now < until and (len(mesh.members.active.members) != workers or not mesh.members.ready):
+    assignment = mesh.members.assignment
+    while mesh.timeline.now < until and (len(assignment.active.members) != workers or not assignment.ready):
         mesh.cluster.wait(0.05)
         mesh.attend()

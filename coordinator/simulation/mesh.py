@@ -16,6 +16,7 @@ from coordinator.dispatch import MeshExperts
 from coordinator.halves import Halves, cut_of
 from coordinator.hello import Terms
 from coordinator.members import Members
+from coordinator.planner import Planner
 from coordinator.profile import Profile
 from coordinator.simulation.network import Port
 from coordinator.simulation.processor import Processor
@@ -103,12 +104,15 @@ class SimulatedMesh:
         rank = None if uses is None else Profile(fingerprint=FINGERPRINT, rows=1, counts=uses).rank()
         self.members = Members(
             terms,
-            shape.stock,
+            Planner(
+                stock=shape.stock,
+                own=shape.stock.nothing(),
+                rank=rank,
+                demand=Demand.of(shape.counts, shape.used),
+                replicas=scenario.replicas,
+            ),
             expected=scenario.workers,
             fresh_token=lambda: f"token-{next(tokens)}",
-            rank=rank,
-            demand=Demand.of(shape.counts, shape.used),
-            replicas=scenario.replicas,
         )
         self.cluster = Cluster(
             self._control, self._work, self.members, wait=self._wait, limits=scenario.limits, clock=timeline
@@ -147,21 +151,21 @@ class SimulatedMesh:
     def gather(self) -> None:
         """Wait until all workers hold what is theirs. ConfigError if that never happens."""
         self.wait_for_placement(JOIN_S)
-        if not self.members.ready:
+        if not self.members.assignment.ready:
             raise ConfigError(f"{len(self.members)} of {self.scenario.workers} simulated workers joined")
 
     def wait_for_placement(self, seconds: float) -> None:
         """Until a placement is in force that nobody is getting ready for another after, or for so long."""
         until = self.timeline.now + seconds
         self.attend()
-        while not self.members.ready and self.timeline.now < until:
+        while not self.members.assignment.ready and self.timeline.now < until:
             self.cluster.wait(0.05)
             self.attend()
 
     def attend(self) -> None:
         """What the coordinator does between two steps."""
         self.cluster.attend()
-        self.members.switch()
+        self.members.assignment.switch()
 
     def step(self, routed: I32) -> float:
         """One step of all rows, routed as (layers, rows, used) says; how long it took, in seconds."""

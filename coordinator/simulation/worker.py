@@ -17,6 +17,7 @@ from coordinator.simulation.sockets import SimulatedSocket
 from coordinator.simulation.timeline import Timeline
 from protocol.messages import (
     ALL_EXPERTS,
+    NO_EXPERTS,
     PROTOCOL,
     U8,
     Assign,
@@ -149,6 +150,7 @@ class SimulatedWorker:
             room=kind.room,
             pages="" if alone else kind.name,
             able=ALL_EXPERTS,
+            held=NO_EXPERTS,
         )
 
     def _say(self, socket: SimulatedSocket, peer: bytes, message: Message, when: float) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ExpertError, RoomError
-from protocol.messages import I32, MAX_REASON, U8, Assign, AssignFailed, AssignProgress, AssignReady
+from protocol.messages import I32, MAX_REASON, NO_EXPERTS, U8, Assign, AssignFailed, AssignProgress, AssignReady
 
 log = logging.getLogger(__name__)
 
@@ -18,9 +18,11 @@ log = logging.getLogger(__name__)
 class Holdings:
     """Sets of experts by placement version. The control thread adds and changes, the compute loop looks up."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: U8 = NO_EXPERTS) -> None:
+        """`before` (layers, experts), or (0, 0), is what is held under no version, until the first is made ready."""
         self.residency = 0
         """How often what is held has changed, under any version."""
+        self._before = before
         self._sets: dict[int, U8] = {}  # replaced, never changed: the other thread may be reading it
 
     def add(self, assign: Assign) -> None:
@@ -36,6 +38,11 @@ class Holdings:
     def let_go(self, placement: int, layer: int, expert: int) -> None:
         """One less."""
         self._change(placement, layer, expert, 0)
+
+    @property
+    def held(self) -> U8:
+        """(layers, experts): 1 for those that any version has held, or else those of before; (0, 0) if none."""
+        return np.bitwise_or.reduce(list(self._sets.values())) if self._sets else self._before
 
     def any_holds(self, layer: int) -> U8:
         """(experts,): 1 for those of a layer that one version or another has held; empty while there is none."""

@@ -1,4 +1,4 @@
-"""How fast this machine's kernels are: experts of the model's sizes and types, computed for a moment at the start.
+"""How fast kernels are: experts of the model's sizes and types, computed for a moment at the start.
 
 Their weights are zeros in memory of its own, so no file is read; kernels take as long for any other.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -30,15 +31,22 @@ def kernel_trial(layout: ExpertLayout, threads: int) -> int:
     """Nanoseconds for one expert of one row with so many threads; of the fastest call: a machine is busy at times."""
     _, layer = next(iter(layout.with_experts()))
     count = max(1, min(WEIGHT_BYTES // layer.blob_bytes, layout.experts * len(layout.layers), 4096))
-    at_once = min(count, AT_ONCE, MAX_ENTRIES_PER_ROW)
     pool = native.Pool(threads)
     weights = [_weights(role, count) for role in layer.roles]
     rows = native.Rows(np.zeros((1, layout.width), np.float32))
+    return timed(lambda experts: _call_s(pool, weights, layer, rows, experts), count)
+
+
+def timed(call_s: Callable[[I32], float], count: int) -> int:
+    """Nanoseconds for one expert of the fastest call, a few of `count` experts in turn by each.
+
+    `call_s` computes these experts, which ascend, for one row, and returns the seconds that it took.
+    """
+    at_once = min(count, AT_ONCE, MAX_ENTRIES_PER_ROW)
     seconds: list[float] = []
     until, start = time.perf_counter() + TRIAL_S, 0
     while len(seconds) < LEAST_TIMES or time.perf_counter() < until:
-        experts = np.arange(start, start + at_once, dtype=np.int32)
-        seconds.append(_call_s(pool, weights, layer, rows, experts))
+        seconds.append(call_s(np.arange(start, start + at_once, dtype=np.int32)))
         start = start + at_once if start + 2 * at_once <= count else 0
     entry_ns = round(min(seconds) / at_once * 1e9)
     log.info("an expert of one row takes %.3g us in these kernels", entry_ns / 1000)

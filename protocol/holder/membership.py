@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from protocol.holder.holdings import Holdings
@@ -131,7 +131,7 @@ class Membership:
         """Hello, the first or another one: from now on only what answers it counts."""
         self._welcome = self._beat_sent_at = None
         self._greeted_at = self._listened_until(now)
-        return [Greet(hello=self._hello)]
+        return [Greet(hello=replace(self._hello, held=self._holdings.held))]
 
     def drain(self, why: str, now: float) -> list[Instruction]:
         """It shall leave, once others hold its experts; at once if there is nobody to see to that."""
@@ -224,7 +224,7 @@ class Membership:
     def _join(self, welcome: Welcome) -> Desk:
         log.info("joined session %s; work comes from %s", welcome.session, welcome.work)
         if welcome.session != self._session:  # placements are numbered by session
-            self._holdings = Holdings()
+            self._holdings = Holdings(self._holdings.held)
         self._session, self._welcome = welcome.session, welcome
         return Desk(
             session=welcome.session,

@@ -32,7 +32,7 @@ from protocol.holder.control import Control, Experts, ignore_desk
 from protocol.holder.membership import DRAIN_S, Membership
 from protocol.holder.serve import Desk, Leave, Orders, Progress, compute
 from protocol.keys import DialKeys, dial_keys
-from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello
+from protocol.messages import ALL_EXPERTS, NO_EXPERTS, PROTOCOL, Hello
 from protocol.model import Model
 from protocol.startup import loaded
 from protocol.wire import Dialled
@@ -169,6 +169,7 @@ def _hello(options: argparse.Namespace, model: Model, holder: Holder) -> Hello:
         room=holder.room,
         pages=holder.pages,
         able=ALL_EXPERTS if model.there is None else model.there,
+        held=NO_EXPERTS,
     )
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ProtocolError
 
-PROTOCOL = 7
+PROTOCOL = 8
 """docs/protocol.md tells what changed; the handshake refuses any other number."""
 
 MAX_ROWS = 512
@@ -64,6 +64,9 @@ class Message:
 
 ALL_EXPERTS: U8 = np.empty((0, 0), np.uint8)
 """`Hello.able` of who has the weights of all, or holds none."""
+
+NO_EXPERTS: U8 = np.empty((0, 0), np.uint8)
+"""`Hello.held` of who holds nothing yet."""
 
 NO_RANK: I32 = np.empty((0, 0), np.int32)
 """`Assign.rank` of a coordinator that does not know which experts are used most."""

@@ -27,10 +27,12 @@ class Hello(Message):
     room: int  # bytes of experts that it can hold; -1: any number of them, where they lie
     pages: str  # equal for whoever computes from the same pages of memory, see protocol.pages; empty: from its own
     able: Annotated[U8, Spec("u1", 2)]  # (layers, experts): 1 for those whose weights it has; (0, 0) if all
+    held: Annotated[U8, Spec("u1", 2)]  # (layers, experts): 1 for those it holds from before; (0, 0) if none
 
     def __post_init__(self) -> None:
-        if self.able.size and self.able.max() > 1:
-            raise ProtocolError(f"able must be 0 or 1 everywhere, found {self.able.max()}")
+        for name, table in (("able", self.able), ("held", self.held)):
+            if table.size and table.max() > 1:
+                raise ProtocolError(f"{name} must be 0 or 1 everywhere, found {table.max()}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

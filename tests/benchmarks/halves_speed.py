@@ -34,6 +34,7 @@ from coordinator.engine import Chunk, Engine
 from coordinator.halves import Halves, When
 from coordinator.hello import Terms
 from coordinator.members import Members
+from coordinator.planner import Planner
 from expert_worker.bank import ExpertBank
 from protocol.messages import I32, MAX_ROWS
 from protocol.model import Model
@@ -77,9 +78,10 @@ class Coordinator:
             beat_s=0.5,
         )
         tokens = iter(range(1 << 30))
+        stock = Stock.of(model.layout)
         members = Members(
             terms,
-            Stock.of(model.layout),
+            Planner(stock=stock, own=stock.nothing()),
             expected=options.workers,
             fresh_token=lambda: f"token-{next(tokens)}",
         )
@@ -103,7 +105,7 @@ class Coordinator:
             worker = RealProcess(f"w-{number}", module, arguments, folder / f"w-{number}.log", {})
             stack.callback(worker.kill)
             self._pids.append(worker.pid)
-        while not members.ready:
+        while not members.assignment.ready:
             self.cluster.wait(0.05)
             self.attend()
 
@@ -117,7 +119,7 @@ class Coordinator:
     def attend(self) -> None:
         """Between steps."""
         self.cluster.attend()
-        self.cluster.members.switch()
+        self.cluster.members.assignment.switch()
 
     def timed(self, chunks: Sequence[Chunk], when: When) -> Took:
         """A step."""

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import PATIENT, LiveCluster, Status, in_force, live_cluster, worker_of
+from clusters import PATIENT, Condition, LiveCluster, Status, in_force, live_cluster, worker_of
 from reference_answer import Reference
+
+from protocol.model import Model
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -37,9 +39,16 @@ def loaded(report: Status) -> dict[str, tuple[int, int]]:
     return {row["name"]: (row["pid"], row["tiers"]["loaded_bytes"]) for row in there}
 
 
-def beaten(count: int) -> object:
+def beaten(count: int) -> Condition:
     """So many have told what they loaded."""
     return lambda report: sum(bool(row["tiers"]) and row["state"] == "ready" for row in report["workers"]) == count
+
+
+def told_all(model: Path) -> Condition:
+    """Everybody's beats have told of the loading of all that it holds."""
+    with Model.open(model) as opened:
+        size = min(layer.blob_bytes for _, layer in opened.layout.with_experts())
+    return lambda report: all(row["tiers"].get("loaded_bytes", 0) >= size * row["experts"] for row in report["workers"])
 
 
 def test_workers_are_still_loaded(cluster: LiveCluster, prompt: list[int], reference: Reference) -> None:
@@ -50,6 +59,27 @@ def test_workers_are_still_loaded(cluster: LiveCluster, prompt: list[int], refer
         reference.check(cluster.answer(prompt, 20))
         report = cluster.wait_for(beaten(WORKERS))
         assert loaded(report) == before, "nothing is read again"
+
+
+def test_whoever_came_late_keeps_what_it_was_given(
+    cluster: LiveCluster, demo_model: Path, prompt: list[int], reference: Reference
+) -> None:
+    """So nobody has what it would have been given if all of them had come at once."""
+    cluster.ready()
+    cluster.workers[0].kill()
+    cluster.wait_for(lambda report: in_force(report) == WORKERS - 1)
+    cluster.restart_worker(0)
+    placement = cluster.ready()["placement"]
+    reference.check(cluster.answer(prompt, 20))
+    there = loaded(cluster.wait_for(told_all(demo_model)))
+    experts = {row["name"]: row["experts"] for row in cluster.status()["workers"]}
+    assert placement > 1
+    resume(cluster)
+    reference.check(cluster.answer(prompt, 20))
+    report = cluster.wait_for(lambda report: in_force(report) == WORKERS and beaten(WORKERS)(report))
+    assert report["placement"] == 1, "the first placement is that one already"
+    assert loaded(report) == there, "nothing is read again"
+    assert {row["name"]: row["experts"] for row in report["workers"]} == experts
 
 
 def test_it_goes_on_without_who_is_gone(cluster: LiveCluster, prompt: list[int], reference: Reference) -> None:

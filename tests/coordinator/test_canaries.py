@@ -32,11 +32,11 @@ class Tried(ScriptedMesh):
         for _ in range(40):
             self.cluster.attend()
             if self.canaries.turn():
-                self.members.switch()
+                self.members.assignment.switch()
 
 
 def in_force(mesh: ScriptedMesh) -> set[str]:
-    found = (mesh.members.get(serial) for serial in mesh.members.active.members)
+    found = (mesh.members.get(serial) for serial in mesh.members.assignment.active.members)
     return {member.name for member in found if member is not None}
 
 
@@ -77,7 +77,7 @@ def test_sound_workers_pass_and_get_work(workers: int) -> None:
     assert mesh.cluster.counters.canaries == workers * LAYERS
     for worker in mesh.workers:
         assert [(work.attempt, work.layer) for work in worker.work] == [(ATTEMPT, layer) for layer in range(LAYERS)]
-        assert {work.placement for work in worker.work} == {mesh.members.active.version}
+        assert {work.placement for work in worker.work} == {mesh.members.assignment.active.version}
     check(mesh)
     tally = mesh.cluster.counters.worker("worker-0")
     assert tally.calls == 1  # canaries are none

@@ -147,9 +147,9 @@ def test_a_hello_with_a_long_text_is_refused() -> None:
 def test_the_reason_why_an_assignment_failed_is_cut() -> None:
     mesh = ScriptedMesh(1)
     late = Worker(mesh, "late")
-    while mesh.members.target is None:
+    while mesh.members.assignment.target is None:
         mesh.cluster.attend()
-    late.say_control(AssignFailed(placement=mesh.members.target.version, reason=LONGEST_TEXT))
+    late.say_control(AssignFailed(placement=mesh.members.assignment.target.version, reason=LONGEST_TEXT))
     check(mesh)
     assert reasons(mesh) == {"late": f"cannot hold its experts: {LONGEST_TEXT[:MAX_REASON]}"}
 
@@ -209,4 +209,4 @@ def test_who_joins_when_another_is_found_dead_is_told_the_latest_placement_last(
     assert len(versions) == 2
     assert {member.name for member in mesh.members} == {"worker-1", "newcomer"}
     check(mesh)
-    assert len(mesh.members.active.members) == 2
+    assert len(mesh.members.assignment.active.members) == 2

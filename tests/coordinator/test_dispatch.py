@@ -167,7 +167,7 @@ def test_a_worker_gets_only_the_rows_it_needs() -> None:
     assert even.entry_expert.tolist() == [0, 0, 2]
     assert even.entry_row.tolist() == [0, 1, 0]
     assert odd.row.tolist() == [1, 2]
-    assert even.placement == odd.placement == mesh.members.active.version
+    assert even.placement == odd.placement == mesh.members.assignment.active.version
 
 
 def test_bad_ids_are_refused_before_anybody_is_asked() -> None:
@@ -259,7 +259,7 @@ def test_a_worker_that_dies_while_it_is_waited_for_is_noticed_by_its_closed_conn
     mesh.settle()
     check(mesh)
     assert mesh.cluster.counters.local_entries == len(victim.work[-1].entry_expert)
-    assert mesh.members.active.members == (1,)
+    assert mesh.members.assignment.active.members == (1,)
 
 
 def test_a_worker_that_died_between_steps_costs_nothing() -> None:
@@ -317,7 +317,7 @@ def test_a_worker_that_never_helps_is_left_out(workers: int, others: tuple[int, 
     mesh.settle()
     check(mesh)
     assert len(poor.work) == STRIKES
-    assert mesh.members.active.members == others
+    assert mesh.members.assignment.active.members == others
 
 
 def test_nobody_is_left_out_for_what_the_local_bank_cannot_compute_either() -> None:
@@ -331,7 +331,7 @@ def test_nobody_is_left_out_for_what_the_local_bank_cannot_compute_either() -> N
     check(mesh)
     assert len(worker.work) == 2 * STRIKES + 1
     assert mesh.bank.calls == []
-    assert mesh.members.active.members == (0,)
+    assert mesh.members.assignment.active.members == (0,)
 
 
 def test_what_nobody_can_compute_fails_by_name_and_the_next_layer_is_sound() -> None:
@@ -439,7 +439,7 @@ def test_the_answer_of_a_membership_that_is_over_is_late_and_its_sender_is_told_
     mesh.settle()
     assert mesh.cluster.counters.late_replies == 1
     check(mesh)
-    assert mesh.members.active.members == (1,)
+    assert mesh.members.assignment.active.members == (1,)
 
 
 def test_a_stranger_on_work_is_dropped_and_told_to_say_hello() -> None:

@@ -210,7 +210,7 @@ def test_a_worker_that_dies_with_two_calls_is_noticed_by_its_closed_connection()
     assert mesh.clock.now - began < LIMITS.floor_s / 2
     assert mesh.cluster.counters.replans == 2
     mesh.settle()
-    assert mesh.members.active.members == (1,)
+    assert mesh.members.assignment.active.members == (1,)
     window.layers(1)
 
 

@@ -45,15 +45,15 @@ def released(mesh: Members, member: Member) -> bool:
 @pytest.mark.parametrize("by_itself", [False, True])
 def test_it_leaves_once_the_placement_without_it_is_in_force(by_itself: bool) -> None:
     mesh, first, second = two()
-    before = mesh.active
+    before = mesh.assignment.active
     done = say(mesh, first, Drain(name="a")) if by_itself else mesh.drain(CLIENT, "a")
     assert told(done, Assign, first.control) == []
     assert told(done, Assign, second.control)[0].held.all()
     assert mesh.state(first) is State.DRAINING
-    assert mesh.active is before, "it computes as before"
+    assert mesh.assignment.active is before, "it computes as before"
     assert not released(mesh, first)
     make_ready(mesh)
-    assert (mesh.active.owner == second.serial).all()
+    assert (mesh.assignment.active.owner == second.serial).all()
     assert released(mesh, first)
     assert not released(mesh, first), "it was told"
     done = say(mesh, first, Stopped())
@@ -70,10 +70,10 @@ def test_the_last_ones_experts_are_left_to_the_local_bank() -> None:
     member, _ = join(mesh, "a")
     make_ready(mesh)
     assert told(mesh.drain(CLIENT, "a"), Assign) == []
-    assert (mesh.active.owner == member.serial).all()
+    assert (mesh.assignment.active.owner == member.serial).all()
     assert not released(mesh, member)
-    assert mesh.switch()
-    assert (mesh.active.owner == LOCAL).all()
+    assert mesh.assignment.switch()
+    assert (mesh.assignment.active.owner == LOCAL).all()
     assert released(mesh, member)
 
 
@@ -81,8 +81,8 @@ def test_all_may_be_drained_at_once() -> None:
     mesh, first, second = two()
     mesh.drain(CLIENT, "a")
     mesh.drain(CLIENT, "b")
-    assert (mesh.active.owner != LOCAL).all()
-    assert mesh.switch()
+    assert (mesh.assignment.active.owner != LOCAL).all()
+    assert mesh.assignment.switch()
     assert len(told(mesh.tick(0.0), Stop)) == 2
     assert [told(say(mesh, one, Stopped()), Drained)[0].name for one in (first, second)] == ["a", "b"]
 
@@ -110,11 +110,11 @@ def test_who_is_lost_before_others_hold_its_experts_has_not_left_in_order() -> N
 def test_if_who_was_to_take_over_cannot_the_local_bank_does() -> None:
     mesh, first, second = two()
     mesh.drain(CLIENT, "a")
-    assert mesh.target is not None
-    say(mesh, second, AssignFailed(placement=mesh.target.version, reason="disk error"))
+    assert mesh.assignment.target is not None
+    say(mesh, second, AssignFailed(placement=mesh.assignment.target.version, reason="disk error"))
     assert not released(mesh, first)
-    assert mesh.switch()
-    assert (mesh.active.owner == LOCAL).all()
+    assert mesh.assignment.switch()
+    assert (mesh.assignment.active.owner == LOCAL).all()
     assert released(mesh, first)
 
 
@@ -142,27 +142,27 @@ def test_its_next_life_is_a_member_like_any_other() -> None:
     assert told(done, Assign, again.control)
     make_ready(mesh)
     assert mesh.state(again) is State.READY
-    assert set(mesh.active.members) == {second.serial, again.serial}
+    assert set(mesh.assignment.active.members) == {second.serial, again.serial}
 
 
 def test_one_that_has_nothing_yet_leaves_at_once() -> None:
     mesh, _, _ = two()
-    before = mesh.active
+    before = mesh.assignment.active
     newcomer, done = join(mesh, "c")
     assert told(done, Assign, newcomer.control)
     assert told(mesh.drain(CLIENT, "c"), Assign) == []
-    assert mesh.target is None
-    assert mesh.active is before
+    assert mesh.assignment.target is None
+    assert mesh.assignment.active is before
     assert released(mesh, newcomer)
 
 
 def test_a_lookahead_process_leaves_at_once() -> None:
     mesh, _, _ = two()
     mesh.hello(b"l", hello("lookahead", role="lookahead", room=0))
-    before = mesh.active
+    before = mesh.assignment.active
     assert mesh.drain(CLIENT, "lookahead") == []
     assert told(mesh.tick(0.0), Stop, b"l")
-    assert mesh.active is before
+    assert mesh.assignment.active is before
 
 
 def test_a_worker_speaks_for_itself_only() -> None:
@@ -227,45 +227,45 @@ def grown() -> tuple[Members, Member, Member, Member, list[Assign]]:
 def test_a_newcomer_that_does_not_get_ready_moves_nobody(how: str) -> None:
     mesh, first, second, third, moved = grown()
     assert moved == []
-    before = mesh.active
-    assert mesh.target is not None
+    before = mesh.assignment.active
+    assert mesh.assignment.target is not None
     match how:
         case "fails":
-            done = say(mesh, third, AssignFailed(placement=mesh.target.version, reason="disk error"))
+            done = say(mesh, third, AssignFailed(placement=mesh.assignment.target.version, reason="disk error"))
         case "lies":
             done = say(mesh, third, Drain(name="a"))
-            done += mesh.unfit(third, "its bits differ")
+            done += mesh.assignment.unfit(third, "its bits differ")
         case "dies":
             done = mesh.unroutable(third.control)
         case _:
             done = mesh.drain(CLIENT, "c")
     assert told(done, Assign) == []
-    assert mesh.target is None
-    assert mesh.active is before
-    assert mesh.ready
+    assert mesh.assignment.target is None
+    assert mesh.assignment.active is before
+    assert mesh.assignment.ready
     assert [mesh.state(one) for one in (first, second)] == [State.READY, State.READY]
 
 
 def test_if_others_have_moved_already_they_are_told_to_move_back() -> None:
     mesh, first, second, third, _ = grown()
-    before = mesh.active
+    before = mesh.assignment.active
     make_ready_only(mesh, third)
-    assert mesh.target is not None
-    assert mesh.target.version == 2
+    assert mesh.assignment.target is not None
+    assert mesh.assignment.target.version == 2
     done = mesh.unroutable(third.control)
     for member in (first, second):
         (assign,) = told(done, Assign, member.control)
         assert assign.placement == 3
         np.testing.assert_array_equal(assign.held, before.held(member.serial))
     make_ready(mesh)
-    assert mesh.active.is_like(before)
+    assert mesh.assignment.active.is_like(before)
 
 
 def make_ready_only(mesh: Members, member: Member) -> None:
     """One of the placement that is being prepared; the others are told then what to hold."""
-    assert mesh.target is not None
-    experts = int(mesh.target.held(member.serial).sum())
-    assert told(say(mesh, member, AssignReady(placement=mesh.target.version, experts=experts)), Assign)
+    assert mesh.assignment.target is not None
+    experts = int(mesh.assignment.target.held(member.serial).sum())
+    assert told(say(mesh, member, AssignReady(placement=mesh.assignment.target.version, experts=experts)), Assign)
 
 
 # --- a newcomer that takes its time ---------------------------------------------------------------------------------
@@ -279,13 +279,13 @@ def test_who_takes_over_waits_for_no_newcomer(how: str) -> None:
     assert told(done, Assign, second.control) == [assign]
     assert assign.held.all()
     make_ready(mesh)
-    assert (mesh.active.owner == second.serial).all()
+    assert (mesh.assignment.active.owner == second.serial).all()
     done = mesh.tick(0.0)
     assert bool(told(done, Stop, first.control)) == (how == "is drained")
     (assign,) = told(done, Assign)
     assert told(done, Assign, third.control) == [assign], "now it is its turn"
     make_ready(mesh)
-    assert set(mesh.active.members) == {second.serial, third.serial}
+    assert set(mesh.assignment.active.members) == {second.serial, third.serial}
     assert told(mesh.tick(0.0), Assign) == []
 
 
@@ -296,20 +296,20 @@ def test_the_last_holder_of_an_expert_may_not_leave_where_nobody_else_computes()
     mesh = members(expected=1, local=False)
     member, _ = join(mesh, "a")
     make_ready(mesh)
-    before = mesh.active
+    before = mesh.assignment.active
     why = "nobody else can hold 24 experts that it holds, and the coordinator computes none"
     assert [one.reason for one in told(mesh.drain(CLIENT, "a"), Drained, CLIENT)] == [why]
     assert say(mesh, member, Drain(name="a")) == []
     assert mesh.state(member) is State.READY
-    assert mesh.active is before
+    assert mesh.assignment.active is before
     other, _ = join(mesh, "b")
     done = mesh.drain(CLIENT, "a")
     assert told(done, Drained) == []
     assert told(done, Assign, other.control)[0].held.all()
-    assert not mesh.switch(), "not before the other one is ready"
-    assert mesh.active is before
+    assert not mesh.assignment.switch(), "not before the other one is ready"
+    assert mesh.assignment.active is before
     make_ready(mesh)
-    assert (mesh.active.owner == other.serial).all()
+    assert (mesh.assignment.active.owner == other.serial).all()
     assert released(mesh, member)
 
 

@@ -10,7 +10,7 @@ import pytest
 from message_examples import LONGEST_TEXT
 
 from coordinator.hello import MAX_NAME, Terms, mismatches
-from protocol.messages import ALL_EXPERTS, PROTOCOL, Hello
+from protocol.messages import ALL_EXPERTS, NO_EXPERTS, PROTOCOL, Hello
 
 TERMS = Terms(
     session="5e55",
@@ -36,6 +36,7 @@ GOOD = Hello(
     room=-1,
     pages="0123456789abcdef",
     able=ALL_EXPERTS,
+    held=NO_EXPERTS,
 )
 
 
@@ -54,6 +55,7 @@ def test_whoever_holds_experts_of_the_same_model_is_welcome(role: str, room: int
         ({"entry_ns": -1}, [["entry_ns", "-1", "0 to 1000000000000"]]),
         ({"room": -2}, [["room", "-2", "-1 or more"]]),
         ({"able": np.ones((2, 5), np.uint8)}, [["able", "for (2, 5) layers and experts", "(2, 4), or (0, 0)"]]),
+        ({"held": np.ones((2, 5), np.uint8)}, [["held", "for (2, 5) layers and experts", "(2, 4), or (0, 0)"]]),
         ({"name": ""}, [["name", "''", f"1 to {MAX_NAME} printable characters"]]),
         ({"name": "a\nb"}, [["name", "'a\\nb'", f"1 to {MAX_NAME} printable characters"]]),
         ({"incarnation": ""}, [["incarnation", "''", f"1 to {MAX_NAME} printable characters"]]),

@@ -28,11 +28,11 @@ def cycle(mesh: Members, life: int) -> None:
     assert [one.reason for one in told(say(mesh, member, Stopped()), Drained, b"client")] == [""]
     newcomer, _ = join(mesh, "c", str(life))
     mesh.unroutable(newcomer.control)
-    assert mesh.ready
+    assert mesh.assignment.ready
 
 
 def test_nothing_is_kept_of_who_has_left(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL, "coordinator.members")  # what is told is kept by the test's own handler
+    caplog.set_level(logging.CRITICAL, "coordinator")  # what is told is kept by the test's own handler
     mesh = members(expected=1)
     join(mesh, "a")
     make_ready(mesh)

@@ -14,6 +14,7 @@ from coordinator.member import FromWorker, Instructions, Lost
 from coordinator.plan import LOCAL
 from protocol.messages import (
     ALL_EXPERTS,
+    NO_EXPERTS,
     U8,
     Assign,
     AssignFailed,
@@ -32,6 +33,8 @@ class Mesh(RuleBasedStateMachine):
     NAMES = "abc"
     SHARES = (ALL_EXPERTS, *np.random.default_rng(1).integers(0, 2, (3, 3, 8)).astype(np.uint8))
     """What workers have: everything, or a share."""
+    HELD = (NO_EXPERTS, np.ones((3, 8), np.uint8), *np.random.default_rng(2).integers(0, 2, (3, 3, 8)).astype(np.uint8))
+    """What workers say that they hold from before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,11 +63,11 @@ class Mesh(RuleBasedStateMachine):
                 case Stop():
                     self.follow(self.mesh.from_worker(one.peer, Stopped(), self.now))
 
-    @rule(name=st.sampled_from(NAMES), able=st.sampled_from(SHARES))
-    def start(self, name: str, able: U8) -> None:
+    @rule(name=st.sampled_from(NAMES), able=st.sampled_from(SHARES), held=st.sampled_from(HELD))
+    def start(self, name: str, able: U8, held: U8) -> None:
         life = str(next(self.life))
         peer = f"{name}-{life}".encode()
-        self.processes[peer] = hello(name, life, able=able)
+        self.processes[peer] = hello(name, life, able=able, held=held)
         self.follow(self.mesh.hello(peer, self.processes[peer]))
 
     @precondition(lambda self: self.processes)
@@ -120,10 +123,10 @@ class Mesh(RuleBasedStateMachine):
             self.everybody_gets_ready()
             self.switch()
             self.follow(self.mesh.tick(self.now))
-        assert self.mesh.target is None
+        assert self.mesh.assignment.target is None
         assert not any(member.draining for member in self.mesh)
-        if self.mesh._started:
-            assert set(self.mesh.active.members) == self.able()
+        if self.mesh.assignment._started:
+            assert set(self.mesh.assignment.active.members) == self.able()
 
     def able(self) -> set[int]:
         """Those who can hold something, and stay."""
@@ -138,10 +141,10 @@ class Mesh(RuleBasedStateMachine):
 
     @rule()
     def switch(self) -> None:
-        target = self.mesh.target
-        if self.mesh.switch():
-            assert self.mesh.active is target
-            self.versions.append(self.mesh.active.version)
+        target = self.mesh.assignment.target
+        if self.mesh.assignment.switch():
+            assert self.mesh.assignment.active is target
+            self.versions.append(self.mesh.assignment.active.version)
             assert self.versions == sorted(set(self.versions))
 
     @invariant()
@@ -153,7 +156,7 @@ class Mesh(RuleBasedStateMachine):
     @invariant()
     def only_living_members_hold_experts(self) -> None:
         serials = {member.serial for member in self.mesh}
-        for placement in (self.mesh.active, self.mesh.target):
+        for placement in (self.mesh.assignment.active, self.mesh.assignment.target):
             if placement is not None:
                 assert set(placement.members) <= serials
                 assert set(placement.owner.ravel().tolist()) <= {*placement.members, LOCAL}
@@ -161,10 +164,10 @@ class Mesh(RuleBasedStateMachine):
     @invariant()
     def whoever_is_able_is_in_the_latest_placement(self) -> None:
         able = self.able()
-        latest = self.mesh.active if self.mesh.target is None else self.mesh.target
-        if self.mesh._started:
+        latest = self.mesh.assignment.active if self.mesh.assignment.target is None else self.mesh.assignment.target
+        if self.mesh.assignment._started:
             assert set(latest.members) <= able | {one.serial for one in self.mesh if one.draining}
-            assert self.mesh._deferred or set(latest.members) >= able
+            assert self.mesh.assignment._deferred or set(latest.members) >= able
             hellos = [self.mesh.get(serial).hello for serial in latest.members]
             somebodys = np.zeros((3, 8), np.bool_)
             for one in hellos:
@@ -173,7 +176,7 @@ class Mesh(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_given_what_it_has_not(self) -> None:
-        for placement in filter(None, (self.mesh.active, self.mesh.target)):
+        for placement in filter(None, (self.mesh.assignment.active, self.mesh.assignment.target)):
             for member in self.mesh:
                 if member.hello.able.size:
                     assert not (placement.held(member.serial) > member.hello.able).any()

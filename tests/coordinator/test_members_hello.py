@@ -75,7 +75,7 @@ def test_a_name_whose_holder_is_silent_goes_to_the_newcomer() -> None:
     assert [name for name, _ in lost(done)] == ["a"]
     assert told(done, Welcome, b"second")
     assert mesh.get(old.serial) is None
-    assert (mesh.active.owner == LOCAL).all()
+    assert (mesh.assignment.active.owner == LOCAL).all()
     assert "a" not in mesh.gone
 
 
@@ -145,12 +145,12 @@ def test_the_same_life_saying_hello_anew_gets_a_new_membership() -> None:
 def test_a_work_connection_can_be_opened_again_elsewhere() -> None:
     mesh = members(expected=1)
     member, _ = join(mesh, "a")
-    version = mesh.target.version if mesh.target else 0
+    version = mesh.assignment.target.version if mesh.assignment.target else 0
     assert mesh.open_work(b"other", OpenWork(token=member.token)) == []
     assert mesh.of_work(b"other") is member
     assert mesh.of_work(b"a-a-work") is None
-    assert mesh.target is not None
-    assert mesh.target.version == version
+    assert mesh.assignment.target is not None
+    assert mesh.assignment.target.version == version
 
 
 def test_clients_are_welcome_and_forgotten_when_unreachable() -> None:

@@ -19,14 +19,14 @@ def test_a_lost_workers_experts_are_local_at_once_and_then_the_others() -> None:
     first, _ = join(mesh, "a")
     second, _ = join(mesh, "b")
     make_ready(mesh)
-    before = mesh.active.owner.copy()
+    before = mesh.assignment.active.owner.copy()
     done = mesh.unroutable(first.control)
     assert lost(done) == [("a", "its connection is closed or full")]
-    np.testing.assert_array_equal(mesh.active.owner == LOCAL, before == first.serial)
-    assert mesh.active.version == 1
+    np.testing.assert_array_equal(mesh.assignment.active.owner == LOCAL, before == first.serial)
+    assert mesh.assignment.active.version == 1
     assert told(done, Assign, second.control)[0].held.all()
     make_ready(mesh)
-    assert (mesh.active.owner == second.serial).all()
+    assert (mesh.assignment.active.owner == second.serial).all()
 
 
 def test_a_lost_share_goes_to_those_who_have_it_and_else_to_the_local_bank() -> None:
@@ -35,15 +35,15 @@ def test_a_lost_share_goes_to_those_who_have_it_and_else_to_the_local_bank() -> 
     mesh = members(expected=3)
     joined = {name: join(mesh, name, able=able)[0] for name, able in ables.items()}
     make_ready(mesh)
-    assert [int(mesh.active.held(member.serial).sum()) for member in joined.values()] == [6, 12, 6]
+    assert [int(mesh.assignment.active.held(member.serial).sum()) for member in joined.values()] == [6, 12, 6]
     done = mesh.unroutable(joined["a"].control)
     (for_b,), (for_c,) = (told(done, Assign, joined[name].control) for name in "bc")
     np.testing.assert_array_equal(for_b.held, 1 - first_half)
     np.testing.assert_array_equal(for_c.held, first_half)
     make_ready(mesh)
     mesh.unroutable(joined["b"].control)
-    assert mesh.target is None  # nobody has more to make ready
-    np.testing.assert_array_equal(mesh.active.owner == LOCAL, first_half == 0)
+    assert mesh.assignment.target is None  # nobody has more to make ready
+    np.testing.assert_array_equal(mesh.assignment.active.owner == LOCAL, first_half == 0)
 
 
 def test_losing_the_last_worker_leaves_everything_to_the_local_bank() -> None:
@@ -52,8 +52,8 @@ def test_losing_the_last_worker_leaves_everything_to_the_local_bank() -> None:
     make_ready(mesh)
     assert member.work is not None
     mesh.unroutable(member.work)
-    assert mesh.ready
-    assert (mesh.active.owner == LOCAL).all()
+    assert mesh.assignment.ready
+    assert (mesh.assignment.active.owner == LOCAL).all()
     assert mesh.gone["a"][1] == "its connection is closed or full"
 
 
@@ -63,11 +63,11 @@ def test_losing_a_worker_during_preparation_starts_another_one() -> None:
     second, _ = join(mesh, "b")
     say(mesh, first, AssignReady(placement=1, experts=12))
     say(mesh, second, Stopped())
-    assert not mesh.switch()
-    assert mesh.target is not None
-    assert mesh.target.version == 2
+    assert not mesh.assignment.switch()
+    assert mesh.assignment.target is not None
+    assert mesh.assignment.target.version == 2
     make_ready(mesh)
-    assert (mesh.active.owner == first.serial).all()
+    assert (mesh.assignment.active.owner == first.serial).all()
 
 
 def test_silence_ends_a_membership_and_a_beat_prevents_it() -> None:

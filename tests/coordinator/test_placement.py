@@ -54,7 +54,7 @@ def stock_of(layers: int, experts: int) -> Stock:
 
 
 def none_of(stock: Stock) -> U8:
-    return np.zeros((len(stock.slot_bytes), stock.experts), np.uint8)
+    return stock.nothing()
 
 
 def used(placement: Placement, stock: Stock, holder: int) -> int:

@@ -65,7 +65,7 @@ def workers(*paces: Pace | None) -> list[Holder]:
 
 
 def nothing(stock: Stock) -> U8:
-    return np.zeros((len(stock.slot_bytes), stock.experts), np.uint8)
+    return stock.nothing()
 
 
 # --- by pace ------------------------------------------------------------------------------------------------------

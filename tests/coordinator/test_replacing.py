@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from bare_members import STOCK, TERMS, join, make_ready, told
+from bare_members import PLANNER, STOCK, TERMS, join, make_ready, told
 
+from coordinator.assignment import OUTLOOK_S
 from coordinator.demand import Demand
 from coordinator.drift import REVIEWS
 from coordinator.member import Member
-from coordinator.members import OUTLOOK_S, Members
+from coordinator.members import Members
 from coordinator.pace import Pace
 from coordinator.plan import LOCAL
 from coordinator.planner import Here
@@ -24,10 +26,9 @@ def some_members(*entry_ms: int, host: str = "") -> tuple[Members, list[Member]]
     tokens = iter(range(1000))
     mesh = Members(
         TERMS,
-        STOCK,
+        replace(PLANNER, demand=Demand.even(len(STOCK.slot_bytes), STOCK.experts, 4)),
         expected=len(entry_ms),
         fresh_token=lambda: f"token-{next(tokens)}",
-        demand=Demand.even(len(STOCK.slot_bytes), STOCK.experts, 4),
         host=host,
     )
     hosts = ["box", "garage", "attic"]
@@ -37,13 +38,13 @@ def some_members(*entry_ms: int, host: str = "") -> tuple[Members, list[Member]]
 
 
 def held(mesh: Members, member: Member) -> int:
-    return int(mesh.active.held(member.serial).sum())
+    return int(mesh.assignment.active.held(member.serial).sum())
 
 
 def review(
     mesh: Members, paces: Mapping[int, Pace | None], times: int = REVIEWS, here: Here | None = None
 ) -> list[Assign]:
-    return [one for _ in range(times) for one in told(mesh.review(paces, here or Here()), Assign)]
+    return [one for _ in range(times) for one in told(mesh.assignment.review(paces, here or Here()), Assign)]
 
 
 def test_the_first_placement_is_by_what_workers_say_of_themselves() -> None:
@@ -60,7 +61,7 @@ def test_who_turns_out_to_be_slower_gets_less_between_two_steps() -> None:
     assert review(mesh, paces, REVIEWS - 1) == []
     assert len(review(mesh, paces, 1)) == 2
     assert held(mesh, other) == before
-    assert mesh.target is not None
+    assert mesh.assignment.target is not None
     make_ready(mesh)
     assert 0 < held(mesh, other) < before
     assert review(mesh, paces, 3 * REVIEWS) == []
@@ -73,7 +74,7 @@ def test_a_moments_noise_and_little_gain_move_nothing() -> None:
         assert review(mesh, {one.serial: QUICK, other.serial: QUICK}, 1) == []
     slower = Pace(entry_s=6.5e-3, call_s=1e-3)
     assert review(mesh, {one.serial: slower, other.serial: slower}, 3 * REVIEWS) == []
-    assert mesh.active.version == 1
+    assert mesh.assignment.active.version == 1
 
 
 def test_who_slows_all_down_gives_its_experts_back_and_stays() -> None:
@@ -81,34 +82,33 @@ def test_who_slows_all_down_gives_its_experts_back_and_stays() -> None:
     review(mesh, {awful.serial: Pace(entry_s=0.2, call_s=1e-3), one.serial: QUICK, other.serial: QUICK})
     make_ready(mesh)
     assert held(mesh, awful) == 0
-    assert awful.serial in mesh.active.members
-    assert list(mesh.active.left_out) == [awful.serial]
+    assert awful.serial in mesh.assignment.active.members
+    assert list(mesh.assignment.active.left_out) == [awful.serial]
     review(mesh, {})  # what slowed it is thought to be over
     make_ready(mesh)
     assert held(mesh, awful) > 0
-    assert mesh.active.left_out == {}
+    assert mesh.assignment.active.left_out == {}
 
 
 def test_the_coordinators_own_bank_competes_with_other_machines_only() -> None:
     for host, alone in (("elsewhere", True), ("box", False)):
         mesh, (worker,) = some_members(5, host=host)
         review(mesh, {worker.serial: SLOW}, here=Here(local=Pace(entry_s=1e-4)))
-        assert (mesh.target is not None) == alone
+        assert (mesh.assignment.target is not None) == alone
         if alone:
             make_ready(mesh)
-            assert (mesh.active.owner == LOCAL).all()
+            assert (mesh.assignment.active.owner == LOCAL).all()
 
 
 def test_the_outlook_is_made_anew_now_and_then_and_with_each_placement() -> None:
     mesh, (one, other) = some_members(5, 5)
-    mesh.tick(0.0)
-    first = mesh.outlook()
+    first = mesh.assignment.outlook()
     assert first is not None
     review(mesh, {one.serial: SLOW, other.serial: SLOW}, 1)
-    assert mesh.outlook() is first
-    mesh.tick(OUTLOOK_S)
-    later = mesh.outlook()
+    assert mesh.assignment.outlook() is first
+    mesh.assignment.pass_time(OUTLOOK_S)
+    later = mesh.assignment.outlook()
     assert later is not None
     assert later.token_s > first.token_s
     mesh, _ = some_members(0, 0)
-    assert mesh.outlook() is None
+    assert mesh.assignment.outlook() is None

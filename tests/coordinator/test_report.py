@@ -9,6 +9,7 @@ from message_examples import beat, hello
 
 from coordinator.hello import MAX_NAME, Terms
 from coordinator.members import MAX_GONE, MAX_MEMBERS, Members
+from coordinator.planner import Planner
 from coordinator.report import SHOWN_GONE, SHOWN_GONE_S, mesh_report
 from coordinator.tallies import Counters, Tally
 from expert_worker.hints import HintBook
@@ -28,6 +29,8 @@ TERMS = Terms(
     geometry={"layers": 1, "dense_layers": 0, "experts": 1, "width": 64, "expert_width": 32},
     work="ipc://@work",
 )
+STOCK = Stock(slot_bytes=(1,), experts=1)
+PLANNER = Planner(stock=STOCK, own=STOCK.nothing())
 
 
 def _join(members: Members, number: int) -> bytes:
@@ -45,15 +48,17 @@ def _join(members: Members, number: int) -> bytes:
         (*TIER_COUNTS, *(f"made-up-{number}" for number in range(MAX_ITEMS - len(TIER_COUNTS)))), MOST
     )
     members.from_worker(peer, beat(token=member.token, tiers=counts, **claims), 0.0)
-    assert members.target is not None
-    members.from_worker(peer, AssignFailed(placement=members.target.version, reason=WIDEST * 2 * MAX_REASON), 0.0)
+    assert members.assignment.target is not None
+    members.from_worker(
+        peer, AssignFailed(placement=members.assignment.target.version, reason=WIDEST * 2 * MAX_REASON), 0.0
+    )
     assert member.failed
     return peer
 
 
 def test_the_longest_report_fits_a_header() -> None:
     numbers = itertools.count()
-    members = Members(TERMS, Stock(slot_bytes=(1,), experts=1), expected=1, fresh_token=lambda: str(next(numbers)))
+    members = Members(TERMS, PLANNER, expected=1, fresh_token=lambda: str(next(numbers)))
     for number in range(MAX_GONE):
         members.from_worker(_join(members, number), Stopped(), 0.0)
     for number in range(MAX_GONE, MAX_GONE + MAX_MEMBERS):
@@ -71,7 +76,7 @@ def test_the_longest_report_fits_a_header() -> None:
 
 def report_of(**claims: Any) -> dict[str, Any]:
     """Of one worker with such a beat."""
-    members = Members(TERMS, Stock(slot_bytes=(1,), experts=1), expected=1, fresh_token=lambda: "token")
+    members = Members(TERMS, PLANNER, expected=1, fresh_token=lambda: "token")
     _join(members, 0)
     (member,) = members
     members.from_worker(member.control, beat(token=member.token, **claims), 0.0)
@@ -106,7 +111,7 @@ def test_a_source_is_one_of_those_that_there_are() -> None:
 
 def test_who_left_is_told_of_for_a_while_and_no_more_than_a_few() -> None:
     numbers = itertools.count()
-    members = Members(TERMS, Stock(slot_bytes=(1,), experts=1), expected=1, fresh_token=lambda: str(next(numbers)))
+    members = Members(TERMS, PLANNER, expected=1, fresh_token=lambda: str(next(numbers)))
     for number in range(SHOWN_GONE + 4):
         members.from_worker(_join(members, number), Stopped(), 0.0)
 
@@ -118,7 +123,7 @@ def test_who_left_is_told_of_for_a_while_and_no_more_than_a_few() -> None:
 
 
 def test_whoever_is_there_or_gone_is_told_in_words_that_travel() -> None:
-    members = Members(TERMS, Stock(slot_bytes=(1,), experts=1), expected=0, fresh_token=lambda: "token")
+    members = Members(TERMS, PLANNER, expected=0, fresh_token=lambda: "token")
     for role in ("worker", "lookahead"):
         for lives in (True, False):
             name = f"{role}-{lives}"

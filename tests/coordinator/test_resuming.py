@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from bare_members import STOCK, TERMS, beat, join, make_ready, members, say, told
+from bare_members import PLANNER, TERMS, beat, join, make_ready, members, say, told
 
 from coordinator.members import Members
 from coordinator.plan import LOCAL
@@ -19,7 +19,7 @@ SETTLE_S = 2.0
 def resumed(expected: int, *, local: bool = True) -> Members:
     numbers = itertools.count()
     fresh = lambda: f"token-{next(numbers)}"  # noqa: E731
-    return Members(TERMS, STOCK, expected=expected, fresh_token=fresh, settle_s=SETTLE_S, local=local)
+    return Members(TERMS, PLANNER, expected=expected, fresh_token=fresh, settle_s=SETTLE_S, local=local)
 
 
 def wait(mesh: Members, begin: float, end: float) -> list[Assign]:
@@ -40,7 +40,7 @@ def test_in_whatever_order_they_come_back_each_is_asked_for_what_it_had(order: t
         join(before, name)
     make_ready(before)
     for member in before:
-        held[member.name] = before.active.held(member.serial)
+        held[member.name] = before.assignment.active.held(member.serial)
     after = resumed(expected=3)
     for name in order:
         member, done = join(after, name)
@@ -54,19 +54,19 @@ def test_it_goes_on_without_those_who_do_not_come_back() -> None:
     member, done = join(mesh, "a")
     assert told(done, Assign) == []
     assert wait(mesh, 0.0, SETTLE_S - 0.2) == []
-    assert not mesh.ready
+    assert not mesh.assignment.ready
     (assign,) = wait(mesh, SETTLE_S - 0.1, SETTLE_S + 0.2)
     assert assign.held.all()
-    assert mesh.ready, "what is not ready yet is computed here"
-    assert (mesh.active.owner == LOCAL).all()
+    assert mesh.assignment.ready, "what is not ready yet is computed here"
+    assert (mesh.assignment.active.owner == LOCAL).all()
     make_ready(mesh)
-    assert (mesh.active.owner == member.serial).all()
+    assert (mesh.assignment.active.owner == member.serial).all()
 
 
 def test_with_nobody_it_goes_on_alone() -> None:
     mesh = resumed(expected=2)
     assert wait(mesh, 0.0, SETTLE_S + 0.2) == []
-    assert mesh.ready
+    assert mesh.assignment.ready
     member, done = join(mesh, "a")
     assert told(done, Assign, member.control)
 
@@ -74,14 +74,14 @@ def test_with_nobody_it_goes_on_alone() -> None:
 def test_one_that_computes_nothing_waits_for_somebody_who_does() -> None:
     mesh = resumed(expected=2, local=False)
     assert wait(mesh, 0.0, 2 * SETTLE_S) == []
-    assert not mesh.ready
+    assert not mesh.assignment.ready
     member, _ = join(mesh, "a")
     (assign,) = wait(mesh, 2 * SETTLE_S, 2 * SETTLE_S + 0.2)
     assert assign.held.all()
-    assert not mesh.ready, "nobody else could answer meanwhile"
+    assert not mesh.assignment.ready, "nobody else could answer meanwhile"
     make_ready(mesh)
-    assert mesh.ready
-    assert (mesh.active.owner == member.serial).all()
+    assert mesh.assignment.ready
+    assert (mesh.assignment.active.owner == member.serial).all()
 
 
 def test_if_all_are_back_it_does_not_wait() -> None:
@@ -89,11 +89,11 @@ def test_if_all_are_back_it_does_not_wait() -> None:
     _, done = join(mesh, "a")
     assert told(done, Assign)
     make_ready(mesh)
-    assert mesh.ready
+    assert mesh.assignment.ready
 
 
 def test_a_first_coordinator_waits_for_all() -> None:
     mesh = members(expected=2)
     join(mesh, "a")
     assert wait(mesh, 0.0, 60.0) == []
-    assert not mesh.ready
+    assert not mesh.assignment.ready

@@ -45,7 +45,7 @@ def test_a_step_of_one_worker_is_the_sum_of_what_it_does() -> None:
 def test_two_workers_compute_at_the_same_time() -> None:
     mesh = SimulatedMesh(scenario(workers(2)))
     mesh.gather()
-    owner = mesh.members.active.owner
+    owner = mesh.members.assignment.active.owner
     apart = [np.flatnonzero(owner[layer] == serial)[0] for layer in (1, 2) for serial in (0, 1)]
     ids = np.array([[[0, 1]], [apart[:2]], [apart[2:]]], np.int32)
     first_s = COSTS.plan_s + COSTS.call_s + 2e-3 + 0.5e-3 + 0.6e-3
@@ -65,12 +65,12 @@ def test_it_agrees_with_the_expected_cost_of_a_placement() -> None:
     mesh = SimulatedMesh(shape)
     mesh.gather()
     paces = Paces.of(
-        dict.fromkeys(mesh.members.active.members, Pace(entry_s=0.6e-3, call_s=2.5e-3)),
+        dict.fromkeys(mesh.members.assignment.active.members, Pace(entry_s=0.6e-3, call_s=2.5e-3)),
         local=Pace(entry_s=COSTS.entry_s),
         send_s=COSTS.call_s,
     )
     rows = sampled_rows(SHAPE.counts, SHAPE.used, 200)
-    layer_s = expected(mesh.members.active, SHAPE.stock, rows, paces).layer_s
+    layer_s = expected(mesh.members.assignment.active, SHAPE.stock, rows, paces).layer_s
     found = decode(shape, 200)
     layers_s = found.step_s.mean() - COSTS.step_s - 3 * COSTS.layer_s - 2 * (COSTS.plan_s + COSTS.answer_s)
     assert layers_s == pytest.approx(layer_s.sum(), rel=0.03)

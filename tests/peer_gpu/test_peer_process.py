@@ -17,6 +17,7 @@ import native
 from peer_gpu.slots import GIB
 from protocol.holder.answer import answer
 from protocol.messages import (
+    MAX_ENTRY_NS,
     NO_RANK,
     Assign,
     AssignFailed,
@@ -66,6 +67,7 @@ def test_a_peer_says_what_it_has_room_for_and_keeps_to_it(
     peer = start("--device", "cuda:0", "--vram-gib", gib)
     hello = coordinator.welcome(peer)
     assert (hello.role, hello.room, hello.isa, hello.threads) == ("peer", room, "an emulated device", 1)
+    assert 0 < hello.entry_ns <= MAX_ENTRY_NS
 
     coordinator.say(Assign(placement=1, in_force=0, held=held(0, 1), rank=NO_RANK))
     assert coordinator.hear(coordinator.control, AssignProgress, peer).done == 1

@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 from coordinator.hello import Terms
 from coordinator.member import FromWorker, Instructions, Lost, Member, Tell
 from coordinator.members import Members
+from coordinator.planner import Planner
 from protocol.messages import (
     ALL_EXPERTS,
+    NO_EXPERTS,
     PROTOCOL,
     AssignReady,
     Beat,
@@ -31,6 +33,7 @@ TERMS = Terms(
 )
 
 STOCK = Stock(slot_bytes=(10,) * 3, experts=8)
+PLANNER = Planner(stock=STOCK, own=STOCK.nothing())
 
 M = TypeVar("M", bound=Message)
 
@@ -52,6 +55,7 @@ def hello(name: str, incarnation: str = "a", **change: Any) -> Hello:
         "room": -1,
         "pages": "",
         "able": ALL_EXPERTS,
+        "held": NO_EXPERTS,
     }
     return Hello(**(facts | change))
 
@@ -94,7 +98,7 @@ def members(expected: int = 0, beat_s: float = TERMS.beat_s, *, local: bool = Tr
     numbers = itertools.count()
     return Members(
         replace(TERMS, beat_s=beat_s),
-        STOCK,
+        PLANNER,
         expected=expected,
         fresh_token=lambda: f"token-{next(numbers)}",
         local=local,
@@ -122,13 +126,13 @@ def say(mesh: Members, member: Member, message: FromWorker, now: float = 0.0) ->
 
 def make_ready(mesh: Members) -> None:
     """Every member of the placement being prepared reports it ready, newcomers first."""
-    assert mesh.target is not None
-    for serial in sorted(mesh.target.members, key=lambda one: one in mesh.active.members):
+    assert mesh.assignment.target is not None
+    for serial in sorted(mesh.assignment.target.members, key=lambda one: one in mesh.assignment.active.members):
         member = mesh.get(serial)
         assert member is not None
-        experts = int(mesh.target.held(serial).sum())
-        say(mesh, member, AssignReady(placement=mesh.target.version, experts=experts))
-    assert mesh.switch()
+        experts = int(mesh.assignment.target.held(serial).sum())
+        say(mesh, member, AssignReady(placement=mesh.assignment.target.version, experts=experts))
+    assert mesh.assignment.switch()
 
 
 def pass_time(mesh: Members, start: float, seconds: float) -> Instructions:

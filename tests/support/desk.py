@@ -17,9 +17,21 @@ from coordinator.dispatch import MeshExperts
 from coordinator.engine import Engine
 from coordinator.hello import Terms
 from coordinator.members import Members
+from coordinator.planner import Planner
 from coordinator.service import Service
 from expert_worker.bank import ExpertBank
-from protocol.messages import ALL_EXPERTS, MAX_ROWS, PROTOCOL, Finished, Hello, Message, Submit, Token, Welcome
+from protocol.messages import (
+    ALL_EXPERTS,
+    MAX_ROWS,
+    NO_EXPERTS,
+    PROTOCOL,
+    Finished,
+    Hello,
+    Message,
+    Submit,
+    Token,
+    Welcome,
+)
 from protocol.model import Model
 from protocol.stock import Stock
 
@@ -92,6 +104,7 @@ def _hello() -> Hello:
         room=0,
         pages="",
         able=ALL_EXPERTS,
+        held=NO_EXPERTS,
     )
 
 
@@ -120,7 +133,9 @@ def desk_for(path: Path, *, chunk: int = 64, workers: int = 0, drafts: int = 0, 
     with Model.open(path) as model:
         terms = Terms(session="5e55", fingerprint="f", geometry=model.geometry.handshake(), work="ipc://@work")
         clock, control, work = Clock(), ScriptedSocket(), ScriptedSocket()
-        members = Members(terms, Stock.of(model.layout), expected=workers, fresh_token=lambda: "token")
+        stock = Stock.of(model.layout)
+        planner = Planner(stock=stock, own=stock.nothing())
+        members = Members(terms, planner, expected=workers, fresh_token=lambda: "token")
         cluster = Cluster(
             control,
             work,

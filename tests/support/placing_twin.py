@@ -171,8 +171,8 @@ def _walked(end: int, start: int, came: dict[int, tuple[int, int]]) -> list[tupl
 
 
 def can_hold(holder: Holder, layer: int, expert: int) -> bool:
-    """Whether it has the weights; room is another question."""
-    return holder.able is None or bool(holder.able[layer, expert])
+    """Whether it has the weights, and may be given it; room is another question."""
+    return all(bool(table[layer, expert]) for table in (holder.able, holder.only) if table is not None)
 
 
 def choice(holder: Holder) -> float:

@@ -21,6 +21,7 @@ from coordinator.dispatch import ATTEND_S, MeshExperts
 from coordinator.hello import Terms
 from coordinator.members import Members
 from coordinator.placement import own_share
+from coordinator.planner import Planner
 from coordinator.sums import LayerSums
 from protocol.codec import encode
 from protocol.errors import ExpertError
@@ -29,6 +30,7 @@ from protocol.messages import (
     F32,
     I32,
     I64,
+    NO_EXPERTS,
     PROTOCOL,
     Assign,
     AssignReady,
@@ -277,6 +279,7 @@ class Worker:
             room=self.room,
             pages=self._mesh.pages,
             able=ALL_EXPERTS,
+            held=NO_EXPERTS,
         )
         self.say_control(hello)
 
@@ -347,7 +350,9 @@ class ScriptedMesh:
         self.bank = Bank()
         self.slots = Slots(self.clock) if slots else None
         own = own_share(STOCK, slots)
-        self.members = Members(TERMS, STOCK, own=own, expected=workers, fresh_token=lambda: f"token-{next(numbers)}")
+        self.members = Members(
+            TERMS, Planner(stock=STOCK, own=own), expected=workers, fresh_token=lambda: f"token-{next(numbers)}"
+        )
         self.waits: list[Callable[[], None]] = []
         """What happens during the next waits, one each."""
         self.cluster = Cluster(self.control, self.work, self.members, wait=self._wait, limits=limits, clock=self.clock)
@@ -363,7 +368,7 @@ class ScriptedMesh:
         """Let joining and assigning come to an end, and put the placement in force."""
         while self.control.inbox or self.work.inbox:
             self.cluster.attend()
-        self.members.switch()
+        self.members.assignment.switch()
 
     def run(self, ids: I32, weights: F32, layer: int = 0) -> I64:
         """One layer of a new step; its sums."""

@@ -158,3 +158,22 @@ def test_a_bank_is_told_which_experts_are_used_most_if_that_is_known() -> None:
         list(prepare(Assign(placement=version, in_force=0, held=held(), rank=known), SHAPE, bank, Holdings()))
     assert bank.ranks[0] is rank
     assert bank.ranks[1] is None
+
+
+def test_what_is_held_from_before_counts_until_something_is_ready() -> None:
+    assert Holdings().held.shape == (0, 0)
+    holdings = Holdings(held((0, 1)))
+    np.testing.assert_array_equal(holdings.held, held((0, 1)))
+    assert holdings.get(1) is None, "it is held under no version"
+    holdings.add(Assign(placement=1, in_force=0, held=held((2, 3)), rank=NO_RANK))
+    np.testing.assert_array_equal(holdings.held, held((2, 3)))
+
+
+def test_what_any_version_has_is_held() -> None:
+    holdings = Holdings()
+    holdings.add(Assign(placement=1, in_force=0, held=held((0, 1), (1, 1)), rank=NO_RANK))
+    holdings.add(Assign(placement=2, in_force=1, held=held((2, 3)), rank=NO_RANK))
+    np.testing.assert_array_equal(holdings.held, held((0, 1), (1, 1), (2, 3)))
+    holdings.add(Assign(placement=3, in_force=2, held=held((2, 3)), rank=NO_RANK))
+    holdings.hold(3, 2, 0)
+    np.testing.assert_array_equal(holdings.held, held((2, 3), (2, 0)))
