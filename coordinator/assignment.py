@@ -44,7 +44,8 @@ class Assignment:
         """`members`, by serial number, are those that there are now, whenever that is looked at.
 
         `expected` workers must have joined before the first placement is made; later it follows who is there. With
-        `settle_s`, so many seconds of listening will do, whoever has joined by then, or has nothing ready yet.
+        `settle_s`, so many seconds of listening will do, whoever has joined by then, or has nothing ready yet; but
+        somebody, and ready, if the coordinator computes nothing.
         `host` is the coordinator's: its own bank and workers of that machine share the cores, so they do not compete.
         `local`: the coordinator computes what nobody holds; else nobody may leave whose experts nobody else can hold.
         """
@@ -75,7 +76,7 @@ class Assignment:
     @property
     def ready(self) -> bool:
         """The expected workers have joined, and nobody is getting ready for another placement; or it was settled."""
-        return self._started and (self.target is None or self._settled)
+        return self._started and (self.target is None or (self._settled and self._local))
 
     def was_told(self, member: Member) -> bool:
         """Whether it was told what to hold of the placement that is being prepared."""
@@ -272,7 +273,7 @@ class Assignment:
         if self._settled or self._settle_s is None:
             return []
         self._settle_s -= seconds
-        self._settled = self._settle_s <= 0
+        self._settled = self._settle_s <= 0 and (self._local or bool(self._able()))  # else nobody could answer
         if self._started or not self._settled:
             return []
         self._started = True

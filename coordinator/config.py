@@ -10,7 +10,7 @@ from coordinator.cores import usable_cores
 from coordinator.halves import When
 from coordinator.hosts import DEFAULT_COMMAND, Host
 from protocol.bulk import DEFAULT_MB_S
-from protocol.neighbours import beside
+from protocol.neighbours import beside, bulk_endpoint
 
 DEFAULT_LISTEN = "tcp://127.0.0.1:7600"
 MAX_THREADS = 512
@@ -207,6 +207,13 @@ class ClusterConfig:
     def gives_weights(self) -> bool:
         """Whether a process beside the coordinator gives weights."""
         return self.coordinator.bulk or any(group.cache is not None and group.count for group in self.workers)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where others dial: control, work, layer inputs and, if weights are given, bulk."""
+        listen = self.coordinator.listen
+        own = (listen, work_endpoint(listen), inputs_endpoint(listen))
+        return (*own, bulk_endpoint(listen)) if self.gives_weights else own
 
     @property
     def remote(self) -> tuple[WorkerGroup | PeerConfig, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Iterable
 from importlib.metadata import version
@@ -18,12 +19,17 @@ from protocol.stock import Stock
 
 DIAL_S = 5.0
 """Time for the launcher's machine to accept a connection, and again to say its word."""
+BLOCK = 512
+"""Bytes of what `st_blocks` counts."""
 MAX_WORD = 64
 """Bytes of it."""
 
 
-def look_around(models: Iterable[Path], endpoints: Iterable[str], own: Iterable[str] = ()) -> dict[str, Any]:
-    """All of it as JSON would have it: what runs here, what memory there is, each model, what each endpoint says.
+def look_around(
+    models: Iterable[Path], endpoints: Iterable[str], caches: Iterable[Path] = (), own: Iterable[str] = ()
+) -> dict[str, Any]:
+    """All of it as JSON would have it: what runs here, what memory there is, each model and cache, what each endpoint
+    says.
 
     And why whoever is started here could not listen at those of its `own`; empty if it could.
     """
@@ -33,6 +39,7 @@ def look_around(models: Iterable[Path], endpoints: Iterable[str], own: Iterable[
         "protocol": PROTOCOL,
         "available_bytes": None if memory.unknown else memory.available,
         "models": {str(path): _model(path) for path in models},
+        "caches": {str(path): _cache(path) for path in caches},
         "heard": {endpoint: _heard(endpoint) for endpoint in endpoints},
         "taken": {endpoint: _taken(endpoint) for endpoint in own},
     }
@@ -41,9 +48,22 @@ def look_around(models: Iterable[Path], endpoints: Iterable[str], own: Iterable[
 def _model(path: Path) -> dict[str, Any]:
     try:
         with Model.open(path) as model:
-            return {"fingerprint": model.fingerprint, "expert_bytes": Stock.of(model.layout).bytes}
+            stock = Stock.of(model.layout)
+            return {"fingerprint": model.fingerprint, "expert_bytes": stock.bytes, "experts": stock.experts}
     except (ExpertmeshError, OSError) as error:
         return {"error": str(error)}
+
+
+def _cache(folder: Path) -> dict[str, Any]:
+    """What its disk has for it: what is free, and what it has already. It is made when it is needed."""
+    try:
+        above = next(path for path in (folder, *folder.parents) if path.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+            return {"error": f"cache {folder} cannot be used: {above} is no folder that can be written"}
+        there = sum(path.stat().st_blocks * BLOCK for path in folder.glob("*/*"))
+        return {"room_bytes": shutil.disk_usage(above).free + there}
+    except OSError as error:
+        return {"error": f"cache {folder} cannot be used: {error.strerror or error}"}
 
 
 def _taken(endpoint: str) -> str:

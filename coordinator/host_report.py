@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from coordinator.hosts import NOT_REACHED, Host
 from protocol.endpoints import is_local
 
 GIB = 1 << 30
+COPIES_ALL = ("arena", "shared")
+"""Sources that have all experts in memory."""
 NOT_FOUND = (126, 127)
 """Exit codes of a shell that finds no program, or none that it may run."""
 
@@ -28,6 +30,8 @@ class Wanted:
     count: int
     ram_gib: float | None
     source: str
+    cache: Path | None = None
+    """The folder into which it fetches them then."""
     give: str = ""
     """Where a process beside it is to listen, if one is."""
 
@@ -36,12 +40,15 @@ class Wanted:
 class Asked:
     """One machine, one `expertmesh` there, and what is to run under it."""
 
-    host: Host
+    host: Host | None
+    """None is this machine."""
     command: tuple[str, ...]
     wanted: tuple[Wanted, ...]
 
     @classmethod
-    def of(cls, host: Host, command: tuple[str, ...], parts: Sequence[WorkerGroup | PeerConfig], model: Path) -> Asked:
+    def of(
+        cls, host: Host | None, command: tuple[str, ...], parts: Sequence[WorkerGroup | PeerConfig], model: Path
+    ) -> Asked:
         """`model` is the coordinator's, which they look for at the same path if they are not told another."""
         return cls(host=host, command=command, wanted=tuple(_wanted(part, model) for part in parts))
 
@@ -50,8 +57,14 @@ class Asked:
         """The paths there, each once."""
         return tuple(dict.fromkeys(one.model for one in self.wanted if one.model is not None))
 
+    @property
+    def caches(self) -> tuple[Path, ...]:
+        """The folders there, each once."""
+        return tuple(dict.fromkeys(one.cache for one in self.wanted if one.cache is not None))
+
     def __str__(self) -> str:
-        return f"{', '.join(one.name for one in self.wanted)} on {self.host}"
+        names = ", ".join(one.name for one in self.wanted)
+        return names if self.host is None else f"{names} on {self.host}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +74,18 @@ class Expected:
     version: str
     protocol: int
     model: Mapping[str, Any]
-    """Of the coordinator's model: `fingerprint` or `error`."""
+    """Of the coordinator's model: `fingerprint`, `expert_bytes` and `experts` of a layer, or `error`."""
     word: str
     """What the coordinator's ports say just now."""
 
-    def local_problems(self, path: Path, models: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-        """With the coordinator's model at `path`, and others of this machine."""
-        for name, found in models.items():
+    def local_problems(self, path: Path, told: Mapping[str, Any], asked: Asked) -> Iterator[str]:
+        """With the coordinator's model at `path`, others of this machine, and what they are to take of it."""
+        for name, found in told["models"].items():
             if "error" in found:
                 yield found["error"]
             elif "error" not in self.model and found["fingerprint"] != self.model["fingerprint"]:
                 yield f"{name} is not the model of {path}"
+        yield from (f"{asked}: {reason}" for reason in _room(asked, told, self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,22 +139,45 @@ def _problems(asked: Asked, report: HostReport, expected: Expected) -> Iterator[
         words = report.last_words if report.code else "no report was found in its output"
         yield f"`{command} hosted check` exited with code {report.code}: {words}"
         return
-    for field, wanted in (("version", expected.version), ("protocol", expected.protocol)):
-        if told.get(field) != wanted:
-            yield f"{field} of {command} is {told.get(field)}, expected {wanted}"
-    yield from _models(asked, _map(told.get("models")), expected)
-    yield from _memory(asked, told)
+    yield from differences(told, asked.models, command, expected)
+    yield from _room(asked, told, expected)
     yield from _ports(_map(told.get("heard")), expected)
     yield from _own_ports(asked, _map(told.get("taken")))
 
 
-def _models(asked: Asked, models: Mapping[str, Any], expected: Expected) -> Iterator[str]:
-    for path in asked.models:
+def differences(told: Mapping[str, Any], paths: Iterable[Path], command: str, expected: Expected) -> Iterator[str]:
+    """Of what runs there, as `command`, and of the models at those paths there."""
+    for field, wanted in (("version", expected.version), ("protocol", expected.protocol)):
+        if told.get(field) != wanted:
+            yield f"{field} of {command} is {told.get(field)}, expected {wanted}"
+    models = _map(told.get("models"))
+    for path in paths:
         found = _map(models.get(str(path)))
         if "error" in found:
             yield f"{found['error']}"
         elif (mine := expected.model.get("fingerprint")) is not None and found.get("fingerprint") != mine:
             yield f"{path} is another model: its fingerprint is {found.get('fingerprint')}, expected {mine}"
+
+
+def _room(asked: Asked, told: Mapping[str, Any], expected: Expected) -> Iterator[str]:
+    """In memory and on disks."""
+    yield from _memory(asked, told)
+    yield from _caches(asked, _map(told.get("caches")), expected)
+
+
+def _caches(asked: Asked, caches: Mapping[str, Any], expected: Expected) -> Iterator[str]:
+    """One that has room for few experts is asked for no more; one that has room for none is of no use."""
+    least = expected.model.get("expert_bytes", 0) // max(1, expected.model.get("experts", 1))
+    for path in asked.caches:
+        found = _map(caches.get(str(path)))
+        room = found.get("room_bytes")
+        if "error" in found:
+            yield f"{found['error']}"
+        elif type(room) is int and room < least:
+            yield (
+                f"cache {path} may take {room / GIB:.4g} GiB of its disk, and one expert of each layer takes "
+                f"{least / GIB:.4g} GiB"
+            )
 
 
 def _memory(asked: Asked, told: Mapping[str, Any]) -> Iterator[str]:
@@ -153,7 +190,7 @@ def _memory(asked: Asked, told: Mapping[str, Any]) -> Iterator[str]:
         experts = _map(_map(told.get("models")).get(str(one.model))).get("expert_bytes")
         if one.ram_gib is not None:
             needed += int(one.ram_gib * GIB) * one.count
-        elif one.source in ("arena", "shared") and type(experts) is int:
+        elif one.source in COPIES_ALL and type(experts) is int:
             needed += experts * (one.count if one.source == "arena" else 1)
     if needed > available:
         yield f"copies of experts take {needed / GIB:.4g} GiB of memory, {available / GIB:.4g} GiB are available"
@@ -184,7 +221,18 @@ def _wanted(part: WorkerGroup | PeerConfig, model: Path) -> Wanted:
     path: Path | None = part.model_path or model
     if isinstance(part, PeerConfig):
         return Wanted(name=part.name, model=path, count=1, ram_gib=None, source="vram")
-    path = None if part.cache is not None else path
     return Wanted(
-        name=part.name, model=path, count=part.count, ram_gib=part.ram_gib, source=part.source, give=part.give
+        name=part.name,
+        model=None if part.cache is not None else path,
+        count=part.count,
+        ram_gib=part.ram_gib,
+        source=part.source,
+        cache=part.cache,
+        give=part.give,
     )
+
+
+def is_looked_at(group: WorkerGroup) -> bool:
+    """Whether a group of this machine takes so much of it that this is looked at before anything starts."""
+    takes = group.ram_gib is not None or group.source in COPIES_ALL or group.cache is not None
+    return takes and group.host is None and group.count > 0

@@ -18,8 +18,6 @@ from coordinator.config import (
     CoordinatorConfig,
     PeerConfig,
     WorkerGroup,
-    inputs_endpoint,
-    work_endpoint,
 )
 from coordinator.dialling import seen_from_elsewhere, with_endpoint
 from coordinator.hosts import MODULES, Host
@@ -235,11 +233,11 @@ def _tunnel(config: ClusterConfig, host: Host) -> ProcessPlan:
     """What makes the coordinator's endpoints those of another machine's loopback interface, too."""
     command = next(part.command for part in config.remote if part.host == host)
     listen = check_endpoint(config.coordinator.listen, dial=True, keyed=True)
-    endpoints = (listen, work_endpoint(listen), inputs_endpoint(listen), bulk_endpoint(listen))
+    here = replace(config, coordinator=replace(config.coordinator, listen=listen))
     ssh = host.running(
         (*command, "hosted", "hold"),
         settings=config.launch.ssh_config,
-        forwarded=[endpoint.removeprefix("tcp://") for endpoint in endpoints],
+        forwarded=[endpoint.removeprefix("tcp://") for endpoint in here.endpoints],
     )
     return ProcessPlan(name=f"{TUNNEL}{str(host).removeprefix('ssh://')}", command=ssh, threads=0, cores=(), host=host)
 

@@ -6,21 +6,21 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 import native
 from coordinator.children import Child, OnLine, end_all, ignore_line, wait_for_all
-from coordinator.config import COORDINATOR, ClusterConfig, gives_weights, inputs_endpoint, work_endpoint
+from coordinator.config import COORDINATOR, ClusterConfig, gives_weights
 from coordinator.cores import CoreLeases, usable_cores
+from coordinator.host_report import is_looked_at
 from coordinator.hosts import Host
 from coordinator.interrupts import Interrupts
 from coordinator.launch_plan import TUNNEL, LaunchPlan, Placed, ProcessPlan, placed_here, plan_here, resolve
 from coordinator.leases import endpoints_leased
 from coordinator.on_ray.plan import RAY
 from protocol.errors import ConfigError, ExpertmeshError
-from protocol.neighbours import bulk_endpoint
 
 log = logging.getLogger(__name__)
 
@@ -136,28 +136,48 @@ def launched(
     interrupts: Interrupts,
     on_line: OnLine = ignore_line,
     placed: Placed = placed_here,
+    ask: Callable[[], Sequence[str]] = tuple,
 ) -> Iterator[Launcher]:
     """The cluster of `config`, started from this machine; its workers on cores that no other launcher has taken.
 
-    `placed` may have some of its processes run elsewhere.
-    ConfigError if its endpoint is in use, or another machine cannot do its part; ImportError, when this module is
-    loaded, if its kernels cannot be used here.
+    `placed` may have some of its processes run elsewhere, and `ask` tells what is wrong there.
+    ConfigError, with all of it, if an endpoint is in use, or a machine cannot do its part; ImportError, when this
+    module is loaded, if its kernels cannot be used here.
     """
     log.debug("kernels: %s", native.isa())
-    listen = config.coordinator.listen
-    beside = [work_endpoint(listen), inputs_endpoint(listen), *[bulk_endpoint(listen)] * config.gives_weights]
-    beside += [group.give for group in config.workers if group.give and group.count and group.host is None]
-    with endpoints_leased(listen, *beside), CoreLeases() as leases:
+    gives = [group.give for group in config.workers if group.give and group.count and group.host is None]
+    with endpoints_leased(*config.endpoints, *gives) as taken, CoreLeases() as leases:
         cores = leases.take(config.worker_threads, usable_cores())
-        tunnels = tunnels_for(config)
+        tunnels = tunnels_for(left_here(config, placed), taken, ask())
         with Launcher(placed(plan_here(config, cores, tunnels)), interrupts, on_line) as launcher:
             yield launcher
 
 
-def tunnels_for(config: ClusterConfig) -> tuple[Host, ...]:
-    """The machines of `config` that need a tunnel. ConfigError with all that keeps any of them from doing its part."""
-    if not config.remote:
-        return ()
-    from coordinator.preflight import checked_hosts  # it opens models, for which others need not wait
+def left_here(config: ClusterConfig, placed: Placed) -> ClusterConfig:
+    """The same cluster without those workers of this machine that are `placed` elsewhere."""
+    if placed is placed_here:
+        return config
+    left = {process.name for process in placed(plan_here(config)).processes}
+    workers = (group for group in config.workers if group.host is not None or f"{group.name}-0" in left)
+    return replace(config, workers=tuple(workers))
 
-    return checked_hosts(config)
+
+def tunnels_for(
+    config: ClusterConfig, taken: Mapping[str, str] | None = None, found: Sequence[str] = ()
+) -> tuple[Host, ...]:
+    """The machines of `config` that need a tunnel. ConfigError with all that keeps any, or this one, from its part.
+
+    `taken` are endpoints that cannot be had, and why, if that is to be told; `found` is what else is wrong already.
+    """
+    wrong = [why for why in (*(taken or {}).values(), *found) if why]
+    if config.remote or any(is_looked_at(group) for group in config.workers):
+        from coordinator.preflight import look_at_all  # it opens models, for which others need not wait
+
+        looked = look_at_all(config, tuple(taken or ()))
+        wrong += looked.problems
+        tunnelled = looked.tunnelled
+    else:
+        tunnelled = ()
+    if wrong:
+        raise ConfigError("\n".join(dict.fromkeys(wrong)))
+    return tunnelled

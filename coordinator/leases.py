@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 
 from coordinator.probe import somebody_listens
 from protocol.endpoints import check_endpoint
-from protocol.errors import ConfigError
 
 
 def take_lease(name: str) -> socket.socket | None:
@@ -28,19 +27,22 @@ def take_lease(name: str) -> socket.socket | None:
 
 
 @contextmanager
-def endpoints_leased(control: str, *others: str) -> Iterator[None]:
-    """Within the block no other launcher starts a cluster at these; ConfigError if one has, or somebody listens.
+def endpoints_leased(control: str, *others: str) -> Iterator[dict[str, str]]:
+    """Within the block no other launcher starts a cluster at these; why not, for each that could not be had.
+
+    Whoever has `control` has the others, too, so then nothing is said of these.
 
     A look at the port alone would not do: a coordinator that is starting, or starting again, does not listen yet, and
     the workers of two launchers would join whichever is there first.
     """
     with ExitStack() as leases:
-        if not _leased(control, leases):
-            raise ConfigError(f"{control} is in use already: is this cluster up?")
-        for other in others:
-            if not _leased(other, leases):
-                raise ConfigError(f"{other}, which is needed beside {control}, is in use already: listen elsewhere")
-        yield
+        taken = {one: "" for one in (control, *others) if not _leased(one, leases)}
+        if control in taken:
+            taken[control] = f"{control} is in use already: is this cluster up?"
+        else:
+            for one in taken:
+                taken[one] = f"{one}, which is needed beside {control}, is in use already: listen elsewhere"
+        yield taken
 
 
 def _leased(endpoint: str, leases: ExitStack) -> bool:

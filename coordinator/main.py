@@ -18,6 +18,7 @@ if __name__ == "__main__":  # and only then load the rest
 
 import argparse
 import logging
+import math
 import os
 import secrets
 import signal
@@ -115,7 +116,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--replicas", type=_number(float, 1, MAX_REPLICAS), default=1.0, help="copies of experts for each of them")
     add("--parent", type=int, help="process that this one must not outlive")
     add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
-    add("--resume", action="store_true", help="take the place of one that died: go on with those who come back")
+    resume = _number(float, 0, 1e6)
+    add(
+        "--resume",
+        type=resume,
+        nargs="?",
+        const=RESUME_S,
+        metavar="S",
+        help="take the place of one that died: go on after S seconds, 2 by default, with those who have come",
+    )
     add("--call-floor-ms", type=_number(int, 1, 10**6), default=1000, help="no call's deadline is shorter")
     add("--hedge-floor-ms", type=_number(int, 1, 10**6), default=50, help="no call is hedged before that")
     add("--no-local-experts", action="store_true", help="compute no experts here, and fail for those that nobody holds")
@@ -175,7 +184,7 @@ def _run(options: argparse.Namespace) -> None:
             ),
             expected=options.workers,
             fresh_token=lambda: secrets.token_hex(16),
-            settle_s=RESUME_S if options.resume else None,
+            settle_s=options.resume,
             host=socket.gethostname(),
             local=not options.no_local_experts,
         )
@@ -237,7 +246,7 @@ def _fill(devices: Devices, service: Service, cluster: Cluster) -> None:
 
 
 def _serve(service: Service, cluster: Cluster, options: argparse.Namespace) -> None:
-    deadline = time.monotonic() + options.ready_within
+    deadline = math.inf if options.resume is not None else time.monotonic() + options.ready_within
     while not cluster.closing:
         service.turn()
         if not service.ready and time.monotonic() > deadline:

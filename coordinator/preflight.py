@@ -1,4 +1,4 @@
-"""Before anything is started: do the other machines have what it takes? All problems are found at once."""
+"""Before anything is started: do this machine and all others have what it takes? All problems are found at once."""
 
 from __future__ import annotations
 
@@ -7,51 +7,49 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coordinator.config import ClusterConfig, work_endpoint
+from coordinator.config import ClusterConfig
 from coordinator.dialling import address_of, seen_from_elsewhere
 from coordinator.host_check import look_around
 from coordinator.host_report import Asked, Expected, HostReport, problems
 from coordinator.hosts import Host
-from protocol.errors import ConfigError
 
 CHECK_S = 60.0
 """Time for all machines to connect, open their models and answer."""
 
 
-def checked_hosts(config: ClusterConfig) -> tuple[Host, ...]:
-    """Those machines that need a tunnel, since they cannot dial the coordinator's loopback interface themselves.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What was found."""
 
-    Asks all machines of `config` at once. ConfigError with one line for each thing that is wrong on any, or with the
-    local copies of the model.
-    """
-    if not config.remote:
-        return ()
-    listen = config.coordinator.listen
-    endpoints = (listen, work_endpoint(listen))
-    with _announced(endpoints) as word:
-        asked = _asked(config)
-        dialled = [seen_from_elsewhere(endpoint, config.launch.address) for endpoint in endpoints]
-        reports = dict(zip(asked, _ask_all(config, list(asked), dialled), strict=True))
-    here = {
-        group.model_path or config.model
-        for group in config.workers
-        if group.host is None and group.count and group.cache is None
-    }
-    own = look_around({config.model, *here}, ())
+    problems: tuple[str, ...]
+    """One line for each thing that is wrong on any machine."""
+    tunnelled: tuple[Host, ...]
+    """Machines that cannot dial the coordinator's loopback interface themselves."""
+
+
+def look_at_all(config: ClusterConfig, taken: Collection[str] = ()) -> Looked:
+    """Asks all machines of `config` at once, and looks at this one: `taken` are endpoints that cannot be had here."""
+    free = [endpoint for endpoint in config.endpoints if endpoint not in taken] if config.remote else []
+    with _announced(free) as (word, heard, refused):
+        asked = list(_asked(config))
+        dialled = [seen_from_elsewhere(endpoint, config.launch.address) for endpoint in heard]
+        reports = dict(zip(asked, _ask_all(config, asked, dialled), strict=True))
+    groups = [group for group in config.workers if group.host is None and group.count]
+    here = Asked.of(None, (), [*groups, *(peer for peer in config.peers if peer.host is None)], config.model)
+    own = look_around({config.model, *here.models}, (), here.caches)
     expected = Expected(
         version=own["version"], protocol=own["protocol"], model=own["models"][str(config.model)], word=word
     )
-    found = list(expected.local_problems(config.model, own["models"]))
-    if not found:
-        found = [line for one, report in reports.items() for line in problems(one, report, expected)]
-    if found:
-        raise ConfigError("\n".join(dict.fromkeys(found)))
-    return tuple(dict.fromkeys(one.host for one, report in reports.items() if not report.hears(word)))
+    found = [*refused, *expected.local_problems(config.model, own, here)]
+    found += [line for one, report in reports.items() for line in problems(one, report, expected)]
+    lost = dict.fromkeys(one.host for one, report in reports.items() if one.host and not report.hears(word))
+    return Looked(problems=tuple(found), tunnelled=tuple(lost))
 
 
 def _asked(config: ClusterConfig) -> dict[Asked, None]:
@@ -74,7 +72,9 @@ def _ask_all(config: ClusterConfig, asked: Sequence[Asked], endpoints: Sequence[
 def _asking(asked: Asked, settings: Path | None, endpoints: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     words = [*asked.command, "hosted", "check"]
     words += [f"--model={model}" for model in asked.models] + [f"--dial={endpoint}" for endpoint in endpoints]
+    words += [f"--cache={folder}" for folder in asked.caches]
     words += [f"--listen={one.give}" for one in asked.wanted if one.give]
+    assert asked.host is not None
     process = subprocess.Popen(
         asked.host.running(words, settings=settings),
         stdin=subprocess.DEVNULL,
@@ -102,9 +102,14 @@ def _text(said: bytes) -> str:
 
 
 @contextmanager
-def _announced(endpoints: Sequence[str]) -> Iterator[str]:
-    """Within the block whoever dials one of the tcp endpoints hears a word that nobody else has."""
+def _announced(endpoints: Sequence[str]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Within the block whoever dials one of the tcp endpoints hears a word that nobody else has.
+
+    It, the endpoints of which that is true, and why it is not of the others.
+    """
     word = secrets.token_hex(16)
+    heard: list[str] = []
+    refused: list[str] = []
     with ExitStack() as stack:
         for endpoint in endpoints:
             host, port = address_of(endpoint)
@@ -112,12 +117,14 @@ def _announced(endpoints: Sequence[str]) -> Iterator[str]:
             try:
                 server = socket.create_server((host, port), family=family, backlog=64)
             except OSError as error:
-                raise ConfigError(f"cannot listen at {endpoint}: {error.strerror}") from None
+                refused.append(f"cannot listen at {endpoint}: {error.strerror}")
+                continue
+            heard.append(endpoint)
             stack.enter_context(server)
             thread = threading.Thread(target=_tell_all, args=(server, word), name="preflight", daemon=True)
             thread.start()
             stack.callback(_end, server, thread)
-        yield word
+        yield word, heard, refused
 
 
 def _tell_all(server: socket.socket, word: str) -> None:

@@ -10,7 +10,7 @@ from coordinator.cli.plan_view import print_plan
 from coordinator.config import ClusterConfig
 from coordinator.cores import usable_cores
 from coordinator.launch_plan import Placed, placed_here, plan_here
-from coordinator.launcher import tunnels_for
+from coordinator.launcher import left_here, tunnels_for
 from coordinator.question import Question
 from coordinator.tokenizer import Tokenizer
 from protocol.errors import ConfigError
@@ -40,7 +40,7 @@ def show_plan(
     for peer in config.peers:
         if peer.host is None:
             _check_copy(peer.model_path, f"peer {peer.name}", mark, config.model)
-    print_plan(placed(plan_here(config, usable_cores(), tunnels_for(config))))
+    print_plan(placed(plan_here(config, usable_cores(), tunnels_for(left_here(config, placed)))))
 
 
 def _checked(path: Path, question: Question | None) -> str:

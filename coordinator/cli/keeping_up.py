@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from coordinator.cli.cluster_view import ClusterView, LiveView, PlainView
@@ -29,9 +30,12 @@ ASK_S = 0.5
 """Interval between questions for the state."""
 
 
-def keep_up(config: ClusterConfig, interrupts: Interrupts, placed: Placed) -> None:
+def keep_up(
+    config: ClusterConfig, interrupts: Interrupts, placed: Placed, ask: Callable[[], Sequence[str]] = tuple
+) -> None:
     """Run the cluster, `placed` where it belongs, until a signal, or a client's Stop, ends it.
 
+    `ask` tells what is wrong where it is placed.
     ExpertmeshError if it cannot be kept running.
     """
     said: SimpleQueue[str] = SimpleQueue()
@@ -45,7 +49,7 @@ def keep_up(config: ClusterConfig, interrupts: Interrupts, placed: Placed) -> No
         view = KeptView(shown, logs)
         down = None
         try:
-            with launched(config, interrupts, on_line, placed) as launcher, LauncherDesk() as desk, view:
+            with launched(config, interrupts, on_line, placed, ask) as launcher, LauncherDesk() as desk, view:
                 view.note(f"logs are in {logs.folder}")
                 view.note(str(launcher.plan.lookahead))
                 desk.open(launcher.plan.listen)

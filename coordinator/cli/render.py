@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from pathlib import Path
 
@@ -27,13 +26,16 @@ def command() -> None:
 @OUT
 @THEIR_PYTHON
 @click.option("--user", default=None, metavar="NAME", help="Whom they run as.  [default: whoever renders]")
+@click.option("--host", default=None, metavar="NAME", help="Of another machine in the file, instead of this one.")
 @click.pass_obj
-def systemd_command(interrupts: Interrupts, /, config: Path, out: Path | None, python: str, user: str | None) -> None:
+def systemd_command(
+    interrupts: Interrupts, /, config: Path, out: Path | None, python: str, user: str | None, host: str | None
+) -> None:
     """A service for each process of this machine, with what the launcher would start, and a target."""
     with interrupts.held():
         from coordinator.cli.rendering import render_systemd
 
-    render_systemd(config, out, python=python, user=user or getpass.getuser())
+    render_systemd(config, out, python=python, user=user, host=host)
 
 
 @command.command("slurm", short_help="A batch script.")

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import getpass
 from pathlib import Path
 
 from coordinator.cli.output import put
 from coordinator.cluster_file import read_config
-from coordinator.launch_plan import resolve
 from coordinator.lookahead_choice import lookahead_here
 from coordinator.new_file import new_file
 from coordinator.rendering.kubernetes import Around, manifests
-from coordinator.rendering.parts import cluster_name
+from coordinator.rendering.one_machine import of_host
+from coordinator.rendering.parts import cluster_name, supervised
 from coordinator.rendering.slurm import script
 from coordinator.rendering.systemd import units
 from coordinator.rendering.yaml import documents
 
 
-def render_systemd(path: Path, out: Path | None, *, python: str, user: str) -> None:
-    """Units of what runs on this machine."""
+def render_systemd(path: Path, out: Path | None, *, python: str, user: str | None, host: str | None) -> None:
+    """Units of what runs on this machine, or on another `host` of the file."""
     config = read_config(path)
-    plans = resolve(config, python=python, cores=(), lookahead=lookahead_here(config)).processes
-    here = [replace(plan, cores=()) for plan in plans if plan.host is None]
-    files = units(cluster_name(path), here, user=user)
+    if host is None:
+        plans = supervised(config, python=python, lookahead=lookahead_here(config)).processes
+        runs_as, processes = "", [plan for plan in plans if plan.host is None]
+    else:
+        machine, processes = of_host(config, host, python=python)
+        runs_as = machine.user
+    files = units(cluster_name(path), processes, user=user or runs_as or getpass.getuser())
     if out is None:
         put("\n".join(f"# {name}\n{text}" for name, text in files.items()))
     _write(files, out)

@@ -70,5 +70,9 @@ def command(
 
     if dry_run:
         show_plan(cluster, placed=placed)
+    elif engine == "ray":
+        from coordinator.on_ray.nodes import problems_of_ray
+
+        keep_up(cluster, interrupts, placed, lambda: problems_of_ray(cluster, placed))
     else:
         keep_up(cluster, interrupts, placed)

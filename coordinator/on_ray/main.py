@@ -1,11 +1,13 @@
 """`python -P -m coordinator.on_ray.main`: asks a Ray cluster for workers, and keeps them running while it runs itself.
 
+With `--check` it only tells, as a line of JSON, all that keeps them from running.
 Exit code 0 when all workers have left in order or it is asked to end, 2 if it cannot do what it was asked to.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import signal
 import socket
@@ -13,12 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import native
 from coordinator.on_ray.children import RayWorkers
 from coordinator.on_ray.holder import Holder
+from coordinator.on_ray.nodes import alive, problems, processors
 from coordinator.on_ray.plan import RayWorker, dialled, why_not_placed
 from coordinator.restarts import RestartPolicy
 from coordinator.supervisor import Supervisor
@@ -35,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.parent is not None and not native.die_with_parent(options.parent):
         return 0
     try:
-        _keep_up(options)
+        (_tell_problems if options.check else _keep_up)(options)
     except ExpertmeshError as error:
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         return 2
@@ -71,6 +75,15 @@ class Actors:
     def kill(self, actor: Any) -> None:
         """Its worker dies with it."""
         self._ray.kill(actor)
+
+
+def _tell_problems(options: argparse.Namespace) -> None:
+    ray = _joined(options.address)
+    try:
+        workers = [RayWorker.from_json(text) for text in options.worker]
+        sys.stdout.write(json.dumps(problems(ray, workers, options.listen, options.model)) + "\n")
+    finally:
+        ray.shutdown()
 
 
 def _keep_up(options: argparse.Namespace) -> None:
@@ -124,8 +137,8 @@ def _knock(address: str) -> None:
 
 def _reaching(ray: Any, workers: Sequence[RayWorker], listen: str) -> list[RayWorker]:
     """Workers that can be placed, and dial what their nodes reach. ConfigError says why not."""
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    if reason := why_not_placed(workers, {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in nodes}):
+    nodes = alive(ray)
+    if reason := why_not_placed(workers, processors(nodes)):
         raise ConfigError(reason)
     addresses = {node["NodeManagerAddress"] for node in nodes}
     here = ray.util.get_node_ip_address()
@@ -149,6 +162,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="on_ray", description="Have a Ray cluster run workers.")
     parser.add_argument("--address", required=True, help="of the Ray cluster, or auto")
     parser.add_argument("--listen", required=True, metavar="ENDPOINT", help="where the coordinator listens")
+    parser.add_argument("--model", type=Path, required=True, metavar="FILE", help="the coordinator's")
+    parser.add_argument("--check", action="store_true", help="tell all problems, and start nothing")
     parser.add_argument("--worker", action="append", required=True, metavar="JSON", help="one of them")
     parser.add_argument("--parent", type=int, metavar="PID", help="die with this process")
     return parser.parse_args(arguments)

@@ -53,7 +53,7 @@ def placed_by_ray(plan: LaunchPlan, address: str) -> LaunchPlan:
         )
         for process in moved
     ]
-    options = ["--address", address, "--listen", plan.listen]
+    options = ["--address", address, "--listen", plan.listen, "--model", str(plan.model)]
     for worker in workers:
         options += ["--worker", worker.to_json()]
     command = (sys.executable, "-P", "-m", "coordinator.on_ray.main", *options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +10,16 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from coordinator.config import ClusterConfig
-from coordinator.rendering.parts import Part, dns_name, everywhere, parts, with_models_in, with_option
+from coordinator.rendering.parts import Part, dns_name, everywhere, parts, with_models_in, with_option, without_givers
 from protocol.errors import ConfigError
 
 MODELS, KEYS = PurePosixPath("/models"), PurePosixPath("/keys")
 NAME = "EXPERTMESH_NAME"
 """The variable that has a pod's name."""
+AT_HEAD = ("coordinator", "weights")
+"""Kinds of parts that share a pod, since they listen at neighbouring ports of one address."""
+PORTS = ("control", "work", "inputs", "bulk")
+"""What these are for; the last one only if weights are given."""
 PYTHON = "python3"
 STOP_S = 30
 Json = dict[str, Any]
@@ -38,7 +43,10 @@ def manifests(cluster: str, config: ClusterConfig, around: Around) -> list[Json]
         raise ConfigError(f"profile is {config.coordinator.profile}: pods have no folder for it that stays")
     made = parts(moved, python=PYTHON)
     name = f"expertmesh-{cluster}"
-    return _pods(name, made, config.coordinator.listen, around) if spread else [_one_pod(name, made, around)]
+    if not spread:
+        return [_one_pod(name, made, around)]
+    without_givers(config, "pods")
+    return _pods(name, made, config.coordinator.listen, around)
 
 
 def _one_pod(name: str, made: Sequence[Part], around: Around) -> Json:
@@ -47,7 +55,7 @@ def _one_pod(name: str, made: Sequence[Part], around: Around) -> Json:
         for number in range(part.count):
             own = f"{part.name}-{number}" if part.kind == "worker" else part.name
             containers.append(_container(part, own, around, with_option(part.command, "--name", own)))
-    return _deployment(name, {"app": name}, containers, [_models(around)])
+    return _deployment(name, {"app": name}, containers, _folders(made, around))
 
 
 def _pods(name: str, made: Sequence[Part], listen: str, around: Around) -> list[Json]:
@@ -56,26 +64,35 @@ def _pods(name: str, made: Sequence[Part], listen: str, around: Around) -> list[
         raise ConfigError(f"listen is {listen}: pods reach each other at tcp://0.0.0.0:PORT")
     head = f"{name}-coordinator"
     connect = f"tcp://{head}:{port[1]}"
-    objects = [_service(head, {"app": name, "role": "coordinator"}, int(port[1])), _governing(name)]
-    for part in made:
+    at_head = [part for part in made if part.kind in AT_HEAD]
+    ports = [use for use in PORTS if use != "bulk" or len(at_head) > 1]
+    objects = [_service(head, {"app": name, "role": "coordinator"}, int(port[1]), ports), _governing(name)]
+    for together in [at_head, *([part] for part in made if part.kind not in AT_HEAD)]:
+        part = together[0]
         role = dns_name(part.name)
         labels = {"app": name, "role": role}
-        command = with_option(with_option(part.command, "--of", None), "--keys", str(_key(part)))
-        command = with_option(command, "--connect", connect)
-        own = f"$({NAME})" if part.kind == "worker" else part.name
-        container = _container(part, part.name, around, with_option(command, "--name", own))
-        container["volumeMounts"].append({"name": "keys", "mountPath": str(KEYS), "readOnly": True})
-        volumes = [_models(around), _keys_volume(name, part)]
+        containers = [_keyed_container(each, connect, around) for each in together]
+        volumes = [*_folders(together, around), _keys_volume(name, part)]
         if part.kind == "worker":
-            container["env"] = [{"name": NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
-            objects.append(_set_of(name, role, part.count, labels, container, volumes))
+            objects.append(_set_of(name, role, part.count, labels, containers[0], volumes))
         else:
-            objects.append(_deployment(f"{name}-{role}", labels, [container], volumes))
+            objects.append(_deployment(f"{name}-{role}", labels, containers, volumes))
     return objects
 
 
+def _keyed_container(part: Part, connect: str, around: Around) -> Json:
+    command = with_option(with_option(part.command, "--of", None), "--keys", str(_key(part)))
+    command = with_option(command, "--connect", connect)
+    own = f"$({NAME})" if part.kind == "worker" else part.name
+    container = _container(part, part.name, around, with_option(command, "--name", own))
+    container["volumeMounts"].append({"name": "keys", "mountPath": str(KEYS), "readOnly": True})
+    if part.kind == "worker":
+        container["env"] = [{"name": NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+    return container
+
+
 def _key(part: Part) -> PurePosixPath:
-    return KEYS if part.kind == "coordinator" else KEYS / "client.key"
+    return KEYS if part.kind in AT_HEAD else KEYS / "client.key"
 
 
 def _keys_volume(name: str, part: Part) -> Json:
@@ -99,7 +116,7 @@ def _container(part: Part, name: str, around: Around, command: Sequence[str]) ->
         "image": around.image,
         "command": [_unexpanded(word) for word in command],
         "resources": resources,
-        "volumeMounts": [{"name": "models", "mountPath": str(MODELS), "readOnly": True}],
+        "volumeMounts": [_mounted(part)],
     }
 
 
@@ -108,8 +125,26 @@ def _unexpanded(word: str) -> str:
     return word if word == f"$({NAME})" else word.replace("$(", "$$(")
 
 
-def _models(around: Around) -> Json:
-    return {"name": "models", "persistentVolumeClaim": {"claimName": around.claim, "readOnly": True}}
+def _mounted(part: Part) -> Json:
+    """Where the weights of a part lie: among the models, or where they come to from others."""
+    if part.cache is None:
+        return {"name": "models", "mountPath": str(MODELS), "readOnly": True}
+    return {"name": _cache_name(part.cache), "mountPath": part.cache}
+
+
+def _folders(made: Sequence[Part], around: Around) -> list[Json]:
+    """What they have mounted. A cache is a folder of the node, so what was fetched once stays there."""
+    claimed = {"claimName": around.claim, "readOnly": True}
+    models = {"name": "models", "persistentVolumeClaim": claimed}
+    caches = dict.fromkeys(part.cache for part in made if part.cache is not None)
+    return [models for _ in range(any(part.cache is None for part in made))] + [
+        {"name": _cache_name(path), "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for path in caches
+    ]
+
+
+def _cache_name(path: str) -> str:
+    """Of its volume: two caches have two."""
+    return f"cache-{hashlib.sha256(path.encode()).hexdigest()[:8]}"
 
 
 def _pod(labels: Json, containers: Sequence[Json], volumes: Sequence[Json]) -> Json:
@@ -154,9 +189,9 @@ def _set_of(name: str, role: str, count: int, labels: Json, container: Json, vol
     }
 
 
-def _service(name: str, selector: Json, port: int) -> Json:
-    """For control, work and layer inputs; found before it is ready, since it is ready when workers have joined."""
-    ports = [{"name": use, "port": port + beside} for beside, use in enumerate(("control", "work", "inputs"))]
+def _service(name: str, selector: Json, port: int, uses: Sequence[str]) -> Json:
+    """For the coordinator's ports; found before it is ready, since it is ready when workers have joined."""
+    ports = [{"name": use, "port": port + beside} for beside, use in enumerate(uses)]
     return {
         "apiVersion": "v1",
         "kind": "Service",

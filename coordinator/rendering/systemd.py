@@ -1,10 +1,15 @@
-"""systemd: a service for each process of a machine, and a target for all of them."""
+"""systemd: a service for each process of a machine, and a target for all of them.
+
+A coordinator that ends in order tells all others to: so these are started again whatever they end with, and wait for
+the next one. Who is to stay away is stopped by `systemctl`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
+from coordinator.config import COORDINATOR, OF_A_CACHE
 from coordinator.launch_plan import ProcessPlan
 from coordinator.rendering.parts import dns_name
 from coordinator.restarts import BAD_SETTING, RestartPolicy
@@ -19,16 +24,17 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:@,=+-]+")
 
 
 def units(cluster: str, processes: Sequence[ProcessPlan], *, user: str) -> dict[str, str]:
-    """Texts by file name. Each process runs as `user`, and is started again as the launcher would.
+    """Texts by file name. Each process runs as `user`; the coordinator, if it is among them, is started first.
 
     ConfigError for a command that no unit can have.
     """
     target = f"expertmesh-{cluster}.target"
     services = {f"expertmesh-{cluster}-{dns_name(each.name)}.service": each for each in processes}
-    first = next(iter(services), "")
+    first = [name for name, each in services.items() if each.name == COORDINATOR]
     files = {target: _target(cluster, list(services))}
     for name, process in services.items():
-        files[name] = _service(cluster, process, target, after="" if name == first else first, user=user)
+        after = " ".join(["network-online.target", *(one for one in first if one != name)])
+        files[name] = _service(cluster, process, target, after=after, user=user)
     return files
 
 
@@ -49,7 +55,7 @@ def _service(cluster: str, process: ProcessPlan, target: str, *, after: str, use
 Description=expertmesh cluster {cluster}: {process.name}
 PartOf={target}
 Wants=network-online.target
-After=network-online.target{" " + after if after else ""}
+After={after}
 StartLimitIntervalSec={LIVES_S}
 StartLimitBurst={RestartPolicy().limit}
 
@@ -57,9 +63,9 @@ StartLimitBurst={RestartPolicy().limit}
 Type=exec
 User={user}
 ExecStart={" ".join(map(quoted, process.command))}
-Restart=on-failure
+Restart={"on-failure" if process.name == COORDINATOR else "always"}
 RestartSec=1
-RestartPreventExitStatus={BAD_SETTING}
+RestartPreventExitStatus={"" if process.name.endswith(OF_A_CACHE) else BAD_SETTING}
 KillMode=mixed
 TimeoutStopSec={STOP_S}
 LimitMEMLOCK=infinity

@@ -83,7 +83,7 @@ def opened_cache(model: Model) -> Cache:
 
 def where_given(control: str, keys: DialKeys | None) -> Place:
     """Where weights are given beside the coordinator at `control`. ConfigError if that may not be dialled."""
-    endpoint = bulk_endpoint(check_endpoint(control, dial=True, keyed=keys is not None))
+    endpoint = bulk_endpoint(check_endpoint(control, dial=True, keyed=keys is not None), dial=True)
     return Place(endpoint, "" if keys is None else keys.coordinator)
 
 

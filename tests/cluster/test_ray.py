@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -46,6 +47,29 @@ def held(endpoint: str) -> set[int]:
     done = run("status", endpoint, "--json")
     report = json.loads(done.stdout) if done.returncode == 0 else {"workers": []}
     return {worker["pid"] for worker in report["workers"] if worker["experts"]}
+
+
+def test_all_that_is_wrong_with_nodes_is_told_before_anything_starts(
+    nodes: Any, demo_model: Path, tmp_path: Path
+) -> None:
+    endpoint = f"ipc://@{tmp_path.name}-ray"
+    config = tmp_path / "ray.toml"
+    other = tmp_path / "other.gguf"
+    content = bytearray(demo_model.read_bytes())
+    content[-1] ^= 1
+    other.write_bytes(content)
+    config.write_text(
+        f'[model]\npath = "{demo_model}"\n[coordinator]\nlisten = "{endpoint}"\nthreads = 1\n'
+        f'[[workers]]\nname = "box"\nthreads = 3\nmodel_path = "{other}"\n'
+    )
+    done = run("up", config, "--engine", "ray", "--ray-address", nodes.address, timeout=WITHIN_S)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, second = done.stderr.splitlines()
+    assert first == "error: box-0 has 3 threads, and no node of Ray more than 2 CPUs"
+    assert re.fullmatch(
+        rf"error: node .* of Ray: {other} is another model: its fingerprint is \w+, expected \w+", second
+    )
+    assert processes_of(endpoint) == []
 
 
 def test_workers_are_placed_on_nodes_and_move_when_one_is_lost(nodes: Any, demo_model: Path, tmp_path: Path) -> None:

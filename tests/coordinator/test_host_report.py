@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from coordinator.config import PeerConfig, WorkerGroup
-from coordinator.host_report import Asked, Expected, HostReport, problems
+from coordinator.host_report import Asked, Expected, HostReport, is_looked_at, problems
 from coordinator.hosts import Host
 
 HOST = Host(name="garage", user="me")
 MODEL = Path("/models/m.gguf")
-EXPECTED = Expected(version="1.2", protocol=7, model={"fingerprint": "f" * 16}, word="w" * 32)
+CACHE = Path("/c")
+OWN_MODEL = {"fingerprint": "f" * 16, "expert_bytes": 5 << 30, "experts": 8}
+EXPECTED = Expected(version="1.2", protocol=7, model=OWN_MODEL, word="w" * 32)
 LISTEN = "tcp://127.0.0.1:7600"
 
 
@@ -118,4 +120,43 @@ def test_copies_have_to_fit_in_memory(parts: list[WorkerGroup | PeerConfig], nee
 
 def test_local_copies_are_judged_beside_the_coordinators_model() -> None:
     models = {"/a": {"fingerprint": "e" * 16}, "/b": {"error": "no /b"}, str(MODEL): {"fingerprint": "f" * 16}}
-    assert list(EXPECTED.local_problems(MODEL, models)) == [f"/a is not the model of {MODEL}", "no /b"]
+    here = Asked.of(None, (), [WorkerGroup(name="a", ram_gib=9.0), WorkerGroup(name="b", cache=CACHE)], MODEL)
+    told = {"models": models, "available_bytes": 8 << 30, "caches": {str(CACHE): {"error": "cache /c: no"}}}
+    assert list(EXPECTED.local_problems(MODEL, told, here)) == [
+        f"/a is not the model of {MODEL}",
+        "no /b",
+        "a, b: copies of experts take 9 GiB of memory, 8 GiB are available",
+        "a, b: cache /c: no",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"room_bytes": 1 << 30}, None),
+        (
+            {"room_bytes": 256 << 20},
+            "cache /c may take 0.25 GiB of its disk, and one expert of each layer takes 0.625 GiB",
+        ),
+        ({"error": "cache /c cannot be used"}, "cache /c cannot be used"),
+        ("?", None),
+    ],
+)
+def test_a_cache_has_room_for_something(found: object, said: str | None) -> None:
+    problems = judged(told(caches={str(CACHE): found}), WorkerGroup(name="a", cache=CACHE))
+    assert problems == ([] if said is None else [f"a on ssh://me@garage: {said}"])
+
+
+@pytest.mark.parametrize(
+    ("group", "looked"),
+    [
+        (WorkerGroup(name="a"), False),
+        (WorkerGroup(name="a", source="arena"), True),
+        (WorkerGroup(name="a", ram_gib=1.0), True),
+        (WorkerGroup(name="a", cache=CACHE), True),
+        (WorkerGroup(name="a", cache=CACHE, count=0), False),
+        (WorkerGroup(name="a", ram_gib=1.0, host=HOST), False),
+    ],
+)
+def test_this_machine_is_looked_at_if_something_is_taken_of_it(group: WorkerGroup, looked: bool) -> None:
+    assert is_looked_at(group) == looked

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import socket
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import ROOT, run
+from command_line import ROOT, processes_of, run
+from free_ports import three_ports
+from running_up import private_copy
 
 from coordinator.config import ClusterConfig, CoordinatorConfig, WorkerGroup
+from coordinator.host_report import Expected
 from coordinator.launch_plan import resolve
 from coordinator.on_ray.children import LOST, RayWorkers
 from coordinator.on_ray.holder import Holder, News
 from coordinator.on_ray.main import main
+from coordinator.on_ray.nodes import Told, models_of, wrong_with
 from coordinator.on_ray.plan import RAY, RayWorker, dialled, placed_by_ray, why_not_placed
 from coordinator.restarts import RestartPolicy
 from coordinator.supervisor import Supervisor
@@ -187,9 +194,48 @@ def test_a_dry_run_shows_what_ray_is_asked_for() -> None:
     assert "\nbox-0: " not in done.stdout
 
 
+def test_a_node_is_judged_by_what_it_tells() -> None:
+    own = {"fingerprint": "f" * 16}
+    expected = Expected(version="1.2", protocol=7, model=own, word="")
+    sound = {"version": "1.2", "protocol": 7, "models": {"/m": own}}
+    told: dict[str, Told] = {
+        "a": sound,
+        "b": {**sound, "version": "1.1", "models": {"/m": {"error": "model file '/m' does not exist"}}},
+        "c": "no answer within 45 s",
+    }
+    assert list(wrong_with(told, [Path("/m")], expected)) == [
+        "node b of Ray: version of expertmesh is 1.1, expected 1.2",
+        "node b of Ray: model file '/m' does not exist",
+        "node c of Ray: no answer within 45 s",
+    ]
+
+
+def test_who_fetches_weights_needs_no_model_there() -> None:
+    made = [replace(WORKER, arguments=("--model", "/m")), replace(WORKER, arguments=("--cache", "/c"))]
+    assert models_of(made) == [Path("/m")]
+
+
+def test_a_cluster_that_is_not_there_is_told_with_all_else(tmp_path: Path) -> None:
+    """Before anything starts."""
+    pytest.importorskip("ray", reason="Ray is not installed")
+    config, endpoint = private_copy("local-1.toml", tmp_path)
+    port = three_ports()
+    text = re.sub(r'listen = "[^"]*"', f'listen = "tcp://127.0.0.1:{port}"', config.read_text())
+    config.write_text(text + "ram_gib = 4000\n")  # of a node, whose memory is not this machine's
+    with socket.create_server(("127.0.0.1", port + 1)):
+        done = run("up", config, "--engine", "ray", "--ray-address", "127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (2, "")
+    first, second = done.stderr.splitlines()
+    assert first.startswith(
+        f"error: tcp://127.0.0.1:{port + 1}, which is needed beside tcp://127.0.0.1:{port}, is in use"
+    )
+    assert second.startswith("error: no Ray cluster can be joined at '127.0.0.1:1': [Errno 111] Connection refused")
+    assert processes_of(endpoint) == []
+
+
 def test_a_cluster_that_is_not_there_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ray", reason="Ray is not installed")
-    assert main(["--address", "127.0.0.1:1", "--listen", LISTEN, "--worker", WORKER.to_json()]) == 2
+    assert main(["--address", "127.0.0.1:1", "--listen", LISTEN, "--model", "m", "--worker", WORKER.to_json()]) == 2
     assert capsys.readouterr().err == (
         "error: no Ray cluster can be joined at '127.0.0.1:1': [Errno 111] Connection refused; "
         "`ray start --head` makes one\n"
@@ -200,5 +246,5 @@ def test_without_ray_how_to_get_it_is_a_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert main(["--address", "auto", "--listen", LISTEN, "--worker", WORKER.to_json()]) == 2
+    assert main(["--address", "auto", "--listen", LISTEN, "--model", "m", "--worker", WORKER.to_json()]) == 2
     assert capsys.readouterr().err.endswith("pip install 'expertmesh[ray]'\n")

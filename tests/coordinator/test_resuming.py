@@ -16,10 +16,10 @@ from protocol.messages import Assign
 SETTLE_S = 2.0
 
 
-def resumed(expected: int) -> Members:
+def resumed(expected: int, *, local: bool = True) -> Members:
     numbers = itertools.count()
     fresh = lambda: f"token-{next(numbers)}"  # noqa: E731
-    return Members(TERMS, PLANNER, expected=expected, fresh_token=fresh, settle_s=SETTLE_S)
+    return Members(TERMS, PLANNER, expected=expected, fresh_token=fresh, settle_s=SETTLE_S, local=local)
 
 
 def wait(mesh: Members, begin: float, end: float) -> list[Assign]:
@@ -69,6 +69,19 @@ def test_with_nobody_it_goes_on_alone() -> None:
     assert mesh.assignment.ready
     member, done = join(mesh, "a")
     assert told(done, Assign, member.control)
+
+
+def test_one_that_computes_nothing_waits_for_somebody_who_does() -> None:
+    mesh = resumed(expected=2, local=False)
+    assert wait(mesh, 0.0, 2 * SETTLE_S) == []
+    assert not mesh.assignment.ready
+    member, _ = join(mesh, "a")
+    (assign,) = wait(mesh, 2 * SETTLE_S, 2 * SETTLE_S + 0.2)
+    assert assign.held.all()
+    assert not mesh.assignment.ready, "nobody else could answer meanwhile"
+    make_ready(mesh)
+    assert mesh.assignment.ready
+    assert (mesh.assignment.active.owner == member.serial).all()
 
 
 def test_if_all_are_back_it_does_not_wait() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from protocol.endpoints import as_dialled, check_endpoint, check_named, is_local
 from protocol.errors import ConfigError
+from protocol.neighbours import bulk_endpoint
 
 
 @pytest.mark.parametrize(
@@ -103,6 +104,16 @@ def test_another_port_is_dialled_at_the_host_that_is_known() -> None:
     assert as_dialled("tcp://[::1]:7600", "tcp://[::]:7601") == "tcp://[::1]:7601"
     assert as_dialled("ipc://@x", "ipc://@x-work") == "ipc://@x-work"
     assert as_dialled("tcp://127.0.0.1:7600", "ipc://@x-work") == "ipc://@x-work"
+
+
+@pytest.mark.parametrize("host", ["gpu-box.local", "10.0.0.1", "[fd00::1]", "127.0.0.1"])
+def test_weights_can_be_dialled_wherever_the_coordinator_can(host: str) -> None:
+    assert bulk_endpoint(f"tcp://{host}:7600", dial=True) == f"tcp://{host}:7603"
+
+
+def test_nobody_listens_at_a_name() -> None:
+    with pytest.raises(ConfigError, match="expected an address of this machine in numbers"):
+        bulk_endpoint("tcp://gpu-box.local:7600")
 
 
 def test_where_others_are_told_to_dial_is_one_address() -> None:

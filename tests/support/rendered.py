@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ PYTHON = "/opt/there/bin/python"
 
 
 KEYS = Path("/keys")
+CACHE = Path("/var/cache/expertmesh")
 
 
 def full_cluster(keys: Path | None = None, **coordinator: Any) -> ClusterConfig:
@@ -29,3 +31,10 @@ def full_cluster(keys: Path | None = None, **coordinator: Any) -> ClusterConfig:
         lookahead=LookaheadConfig(enabled="on"),
         keys=keys,
     )
+
+
+def fetching_cluster(keys: Path | None = None, *, give: str = "", **coordinator: Any) -> ClusterConfig:
+    """The same, and two workers that fetch their weights; what is in their cache is given at `give`, if anywhere."""
+    full = full_cluster(keys, **coordinator)
+    attic = WorkerGroup(name="attic", count=2, threads=1, cache=CACHE, give=give)
+    return replace(full, workers=(*full.workers, attic))

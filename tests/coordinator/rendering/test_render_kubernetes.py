@@ -11,8 +11,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from rendered import KEYS, full_cluster
+from rendered import CACHE, KEYS, fetching_cluster, full_cluster
 
+from coordinator.config import ClusterConfig
 from coordinator.rendering.kubernetes import Around, manifests
 from coordinator.rendering.yaml import documents
 from protocol.errors import ConfigError
@@ -22,8 +23,11 @@ AROUND = Around(image="registry/expertmesh:1", claim="models")
 
 def objects(**cluster: Any) -> list[Any]:
     """As somebody else reads the text."""
-    text = documents(manifests("home", full_cluster(**cluster), AROUND))
-    return list(yaml.safe_load_all(text))
+    return read(full_cluster(**cluster))
+
+
+def read(config: ClusterConfig) -> list[Any]:
+    return list(yaml.safe_load_all(documents(manifests("home", config, AROUND))))
 
 
 def containers(of: Any) -> list[Any]:
@@ -76,10 +80,55 @@ def test_with_keys_each_part_has_pods_that_find_the_coordinator_by_name() -> Non
     assert secrets == ["expertmesh-home-client"], "no worker has the coordinator's secret"
 
 
+def volumes(of: Any) -> dict[str, Any]:
+    """By name; each container mounts no others."""
+    spec = of["spec"]["template"]["spec"]
+    found = {one["name"]: one for one in spec["volumes"]}
+    assert {mount["name"] for one in spec["containers"] for mount in one["volumeMounts"]} == set(found)
+    return found
+
+
+def test_who_fetches_weights_has_a_cache_and_somebody_who_gives_them() -> None:
+    made = {
+        (one["kind"], one["metadata"]["name"]): one for one in read(fetching_cluster(KEYS, listen="tcp://[::]:7600"))
+    }
+    service = made["Service", "expertmesh-home-coordinator"]
+    assert [port["port"] for port in service["spec"]["ports"]] == [7600, 7601, 7602, 7603]
+    head = made["Deployment", "expertmesh-home-coordinator"]
+    coordinator, weights = containers(head)
+    assert (option(weights, "--listen"), option(weights, "--model")) == (
+        "tcp://[::]:7603",
+        option(coordinator, "--model"),
+    )
+    assert option(weights, "--keys") == option(coordinator, "--keys")
+    assert set(volumes(head)) == {"models", "keys"}
+    attic = made["StatefulSet", "expertmesh-home-attic"]
+    [worker] = containers(attic)
+    [(name, cache)] = [(name, one) for name, one in volumes(attic).items() if name != "keys"]
+    assert cache["hostPath"] == {"path": str(CACHE), "type": "DirectoryOrCreate"}
+    assert {"name": name, "mountPath": option(worker, "--cache")} in worker["volumeMounts"]
+
+
+def test_in_one_pod_what_is_fetched_is_given_too() -> None:
+    [deployment] = read(fetching_cluster(give="tcp://127.0.0.1:7700"))
+    made = {one["name"]: one for one in containers(deployment)}
+    assert list(made) == [
+        *("coordinator", "weights", "box-0", "box-1", "far-1-0", "attic-0", "attic-1", "attic-weights"),
+        *("gpu", "lookahead"),
+    ]
+    assert {option(made[name], "--cache") for name in ("attic-0", "attic-1", "attic-weights")} == {str(CACHE)}
+    assert len(volumes(deployment)) == 2
+
+
+def test_pods_have_no_use_for_what_only_their_own_can_dial() -> None:
+    with pytest.raises(ConfigError, match=r"give of workers attic is tcp://127.0.0.1:7700: pods have no loopback"):
+        read(fetching_cluster(KEYS, give="tcp://127.0.0.1:7700"))
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 @pytest.mark.parametrize("with_keys", [False, True])
 def test_kubectl_reads_them(with_keys: bool, tmp_path: Path) -> None:
-    made = manifests("home", full_cluster(KEYS if with_keys else None), AROUND)
+    made = manifests("home", fetching_cluster(KEYS if with_keys else None), AROUND)
     (tmp_path / "all.yaml").write_text(documents(made))
     (tmp_path / "kustomization.yaml").write_text("resources: [all.yaml]\n")
     done = subprocess.run(["kubectl", "kustomize", tmp_path], capture_output=True, text=True, timeout=60, check=False)

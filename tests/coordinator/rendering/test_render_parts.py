@@ -5,9 +5,18 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 import pytest
-from rendered import PYTHON, full_cluster
+from rendered import CACHE, PYTHON, fetching_cluster, full_cluster
 
-from coordinator.rendering.parts import cluster_name, dns_name, parts, with_models_in, with_option
+from coordinator.config import MAX_ORPHAN_S
+from coordinator.rendering.parts import (
+    COME_S,
+    cluster_name,
+    dns_name,
+    option_of,
+    parts,
+    with_models_in,
+    with_option,
+)
 from protocol.errors import ConfigError
 
 
@@ -24,6 +33,24 @@ def test_parts_are_what_the_launcher_would_start() -> None:
     coordinator, box, *_ = (part.command for part in made)
     assert coordinator[coordinator.index("--workers") + 1] == "4"
     assert box[box.index("--name") + 1] == "box-0"
+
+
+def test_weights_are_given_beside_the_coordinator_and_from_caches() -> None:
+    made = parts(fetching_cluster(give="tcp://127.0.0.1:7700"), python=PYTHON)
+    assert [(part.name, part.kind) for part in made][:2] == [("coordinator", "coordinator"), ("weights", "weights")]
+    assert [(part.name, part.kind, part.count) for part in made if part.cache == str(CACHE)] == [
+        ("attic", "worker", 2),
+        ("attic-weights", "giver", 1),
+    ]
+    assert [part.name for part in parts(full_cluster(bulk=True), python=PYTHON)][1] == "weights"
+
+
+@pytest.mark.parametrize(("orphan_s", "waits"), [(None, MAX_ORPHAN_S), (7, 7)])
+def test_nobody_is_waited_for_long_and_all_wait_for_the_coordinator(orphan_s: int | None, waits: int) -> None:
+    """Any may be started first, or again: who starts them knows when to end them."""
+    coordinator, *others = parts(full_cluster(orphan_s=orphan_s), python=PYTHON)
+    assert option_of(coordinator.command, "--resume") == str(COME_S)
+    assert {option_of(part.command, "--orphan-s") for part in others} == {str(waits)}
 
 
 def test_models_in_another_folder_keep_their_names() -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from command_line import wait_until
 from rendered import KEYS, PYTHON, full_cluster
 
+from coordinator.config import ClusterConfig, CoordinatorConfig, WorkerGroup
 from coordinator.rendering.slurm import script
 from protocol.errors import ConfigError
 
@@ -63,7 +70,7 @@ def test_with_keys_each_part_is_a_component_of_the_job(tmp_path: Path) -> None:
     check_parsed(text, tmp_path)
     found = [(needs["ntasks"], needs["cpus-per-task"], needs.get("gpus-per-task")) for needs in directives(text)]
     assert found == [("1", "4", None), ("2", "2", None), ("1", "3", None), ("1", "1", "1"), ("1", "1", None)]
-    assert f"\n{PYTHON} -P -m coordinator.main --model '/data/a model.gguf' --listen" in text
+    assert f"\nkeep {PYTHON} -P -m coordinator.main --model '/data/a model.gguf' --listen" in text
     assert "--of" not in text
     assert "--device cuda:0" in text, "a step sees its own GPU alone"
 
@@ -99,3 +106,91 @@ def test_steps_run_what_they_are_to_run(tmp_path: Path) -> None:
 def test_nodes_cannot_reach_a_name_of_one_machine() -> None:
     with pytest.raises(ConfigError, match="listen is ipc://@x: nodes reach each other at tcp://"):
         script("home", full_cluster(KEYS, listen="ipc://@x"), Path("x"), python=PYTHON)
+
+
+STUB = f"""\
+#!{sys.executable}
+# As many lives as there are codes for its module in a file: each ends with the next one, or waits for SIGTERM.
+import os, signal, sys, pathlib
+module, folder = sys.argv[3], pathlib.Path(os.environ["STUB_FOLDER"])
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+with (folder / module).open("a") as log:
+    log.write(f"{{os.getpid()}}\\n")
+life = len((folder / module).read_text().splitlines())
+code = (folder / f"{{module}}.codes").read_text().split()[life - 1]
+if code == "waits":
+    signal.pause()
+sys.exit(int(code))
+"""
+MODULES = ("coordinator.main", "expert_worker.weights.main", "expert_worker.main")
+
+
+@contextmanager
+def job(folder: Path, *codes: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[str], int]]]:
+    """The script under bash, with tools that end with `codes` of MODULES; it, and how often a module has begun."""
+    tools = folder / "bin"
+    tools.mkdir()
+    (tools / "srun").write_text('#!/bin/bash\nexec env SLURM_PROCID=0 "${@:5}"\n')
+    (tools / "sleep").write_text("#!/bin/bash\n")
+    (tools / "stub").write_text(STUB)
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    for module, text in zip(MODULES, codes, strict=True):
+        (folder / f"{module}.codes").write_text(text)
+    config = ClusterConfig(
+        model=Path("m"),
+        coordinator=CoordinatorConfig(listen="tcp://0.0.0.0:7600", threads=1),
+        workers=(WorkerGroup(name="attic", cache=Path("/var/cache/expertmesh")),),
+        keys=KEYS,
+    )
+    process = subprocess.Popen(
+        ["bash", "-c", script("home", config, Path("x"), python="stub")],
+        env={"PATH": f"{tools}:/usr/bin:/bin", "STUB_FOLDER": str(folder)},
+        text=True,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+    def begun(module: str) -> int:
+        log = folder / module
+        return len(log.read_text().splitlines()) if log.exists() else 0
+
+    try:
+        yield process, begun
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=30)
+
+
+@pytest.mark.timeout(60)
+def test_what_fails_is_started_again_until_it_ends_in_order_or_for_good(tmp_path: Path) -> None:
+    with job(tmp_path, "1 waits", "1 1 waits", "1 1 1 2") as (process, begun):
+        assert wait_until(lambda: [begun(module) for module in MODULES] == [2, 3, 4], 30.0)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0, errors
+        assert errors.count("exited with code 1") == 6
+        assert "coordinator.main exited with code 1\n" in errors
+        assert [begun(module) for module in MODULES] == [2, 3, 4], "nobody comes again who was told to end"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("code", [0, 2])
+def test_a_job_ends_with_its_coordinator_and_its_code(tmp_path: Path, code: int) -> None:
+    with job(tmp_path, str(code), "waits", "waits") as (process, begun):
+        process.communicate(timeout=30)
+        assert process.returncode == code
+        assert begun("coordinator.main") == 1
+
+
+@pytest.mark.timeout(60)
+def test_a_process_that_is_killed_is_started_again(tmp_path: Path) -> None:
+    with job(tmp_path, "waits waits", "waits", "waits waits") as (process, begun):
+        for module in ("coordinator.main", "expert_worker.main"):
+            assert wait_until(lambda module=module: begun(module) == 1, 30.0)  # type: ignore[misc]
+            os.kill(int((tmp_path / module).read_text()), signal.SIGKILL)
+            assert wait_until(lambda module=module: begun(module) == 2, 30.0)  # type: ignore[misc]
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        assert process.returncode == 0

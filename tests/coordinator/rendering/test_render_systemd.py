@@ -9,15 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rendered import full_cluster
+from rendered import fetching_cluster, full_cluster
 
-from coordinator.launch_plan import LaunchPlan, resolve
+from coordinator.launch_plan import NO_LOOKAHEAD, LaunchPlan
+from coordinator.rendering.parts import supervised
 from coordinator.rendering.systemd import quoted, units
 from protocol.errors import ConfigError
 
 
 def plan_of(python: str = sys.executable) -> LaunchPlan:
-    return resolve(full_cluster(), python=python, cores=())
+    return supervised(full_cluster(), python=python, lookahead=NO_LOOKAHEAD)
 
 
 def test_each_process_has_a_service_and_the_target_wants_all() -> None:
@@ -33,10 +34,29 @@ def test_each_process_has_a_service_and_the_target_wants_all() -> None:
     assert 'coordinator.main --model "/data/a model.gguf" --listen' in files[coordinator]
 
 
+def test_whoever_a_coordinator_has_told_to_end_comes_again() -> None:
+    plan = supervised(fetching_cluster(give="tcp://127.0.0.1:7700"), python="py", lookahead=NO_LOOKAHEAD)
+    files = units("home", plan.processes, user="nobody")
+    again = {
+        name.removeprefix("expertmesh-home-").removesuffix(".service"): [
+            line.partition("=")[2] for line in text.splitlines() if line.startswith("Restart")
+        ]
+        for name, text in files.items()
+        if name.endswith(".service")
+    }
+    assert again.pop("coordinator") == ["on-failure", "1", "2"]
+    assert again.pop("attic-weights") == ["always", "1", ""], "it waits for what gives beside the coordinator, and ends"
+    assert set(again) == {"weights", "box-0", "box-1", "far-1-0", "attic-0", "attic-1", "gpu"}
+    assert all(stated == ["always", "1", "2"] for stated in again.values())
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_its_own_checker_finds_nothing(tmp_path: Path) -> None:
     odd = replace(plan_of().processes[1], name="odd", command=(sys.executable, '50% "of" $HOME \\n', "é"))
-    files = units("home", [*plan_of().processes, odd], user="root")
+    plan = supervised(
+        fetching_cluster(give="tcp://127.0.0.1:7700"), python=sys.executable, lookahead=NO_LOOKAHEAD
+    ).processes
+    files = units("home", [*plan, odd], user="root")
     for name, text in files.items():
         (tmp_path / name).write_text(text)
 
@@ -46,7 +66,7 @@ def test_its_own_checker_finds_nothing(tmp_path: Path) -> None:
 
     assert verified() == ""
     wrong = tmp_path / "expertmesh-home-odd.service"
-    wrong.write_text(files[wrong.name].replace("Restart=on-failure", "Restart=at-times"))
+    wrong.write_text(files[wrong.name].replace("Restart=always", "Restart=at-times"))
     assert "at-times" in verified()
 
 
