@@ -64,14 +64,14 @@ def scenario(workers: int, options: argparse.Namespace) -> Scenario:
         entry_s=Varied(mean=model.expert_bytes / (options.gb_s * 1e9), between=0.1, within=0.1),
         answer_s=Varied(mean=ANSWER_S, within=CHANCE),
         round_trip_s=Varied(mean=HERE_ROUND_TRIP_S + options.round_trip_ms / 1000, within=CHANCE),
-        bytes_per_s=options.mbit * 1e6 / 8,
+        bytes_per_s=Varied(mean=options.mbit * 1e6 / 8),
     )
     return Scenario(
         shape=Shape(stock=stock, used=USED, width=model.width),
         costs=costs,
         kinds=(kind,) if workers else (),
         rows=options.conversations,
-        port_bytes_per_s=kind.bytes_per_s,
+        port_bytes_per_s=kind.bytes_per_s.mean,
         limits=CallLimits(),
         seed=options.seed,
     )
@@ -93,7 +93,7 @@ def changes(options: argparse.Namespace) -> Iterator[tuple[str, Scenario]]:
     base = scenario(options.around, options)
     [kind] = base.kinds
 
-    def other(**change: Varied | float) -> Scenario:
+    def other(**change: Varied) -> Scenario:
         return replace(base, kinds=(replace(kind, **change),))  # type: ignore[arg-type]
 
     costs, half = base.costs, Varied(mean=kind.entry_s.mean / 2, between=0.1, within=0.1)
@@ -110,8 +110,8 @@ def changes(options: argparse.Namespace) -> Iterator[tuple[str, Scenario]]:
     )
     near = Varied(mean=HERE_ROUND_TRIP_S, within=CHANCE)
     yield "no network between them", other(round_trip_s=near)
-    wide = 10 * kind.bytes_per_s
-    yield "a line ten times as wide", replace(other(bytes_per_s=wide), port_bytes_per_s=wide)
+    wide = Varied(mean=10 * kind.bytes_per_s.mean)
+    yield "a line ten times as wide", replace(other(bytes_per_s=wide), port_bytes_per_s=wide.mean)
     quick = {name: getattr(costs, name) / 2 for name in ("plan_s", "call_s", "answer_s", "control_s", "byte_s")}
     yield "calls and answers at half the cost", replace(base, costs=replace(costs, **quick))
     yield "second copies of half the experts", replace(base, replicas=1.5)

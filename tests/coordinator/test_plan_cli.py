@@ -38,7 +38,8 @@ def cluster(tmp_path: Path, demo_model: Path) -> Path:
 
 
 def test_several_numbers_of_workers_are_compared(cluster: Path) -> None:
-    asked = ("--simulate", "--workers", "0,1,3", "--tokens", 3, "--mishaps", 1, "--seed", 7, "--json")
+    asked = ["--simulate", "--workers", "0,1,3", "--tokens", 3, "--mishaps", 1, "--seed", 7, "--json"]
+    asked += ["--hours", 0.001, "--rates", "killed=1000, joins=1000", "--back-s", 0.5]
     done = run("plan", cluster, *asked)
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
@@ -46,6 +47,7 @@ def test_several_numbers_of_workers_are_compared(cluster: Path) -> None:
     for one in found["simulated"]:
         assert one["tokens_per_s"] > 0
         assert set(one["parts_s"]) == {"dense", "sending", "calls", "kernels"}
+        assert ("hours" in one) == (one["workers"] > 0)
         assert set(one["pauses_s"]) == (set() if not one["workers"] else {"killed", "frozen", "vanished", "joins"})
     assert found["network"] == {"round_trip_s": 0.0003, "bytes_per_s": 1.25e8}
     assert all(found["tried"][name] > 0 for name in ("layer_s", "step_s", "entry_s"))
