@@ -84,7 +84,9 @@ def as_object(found: Found) -> str:
             kind: {"p50": one.percentile_s(50), "p99": one.percentile_s(99), "times": len(one.pause_s)}
             for kind, one in found.pauses.get(side["workers"], {}).items()
         }
-        side |= {"hours": _lived_values(one) for one in found.lived if one.workers == side["workers"]}
+        for one in found.lived:
+            if one.workers == side["workers"]:
+                side["hours"] = _lived_values(one)
     whole = {
         "model": found.model,
         "tried": asdict(found.tried.own) | {"entry_s_by_threads": dict(found.tried.entry_s)},

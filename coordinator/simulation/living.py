@@ -49,9 +49,7 @@ def live(scenario: Scenario, rates: Rates, hours: float) -> Lived:
     )
 
 
-def _played(
-    mesh: SimulatedMesh, mishaps: RandomMishaps, steps: Iterator[I32], until: float
-) -> tuple[F64, I64]:
+def _played(mesh: SimulatedMesh, mishaps: RandomMishaps, steps: Iterator[I32], until: float) -> tuple[F64, I64]:
     """How long steps took, and how many took so long."""
     took_s: list[float] = []
     times: list[int] = []

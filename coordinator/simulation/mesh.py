@@ -162,6 +162,7 @@ class SimulatedMesh:
             beat_s=scenario.beat_s,
             columns=COLUMNS,
         )
+
     def gather(self) -> None:
         """Wait until all workers hold what is theirs. ConfigError if that never happens."""
         self.wait_for_placement(JOIN_S)

@@ -10,10 +10,6 @@ from coordinator.config import ClusterConfig, WorkerGroup
 from coordinator.own_costs import OwnCosts
 from coordinator.simulation.scenario import ENDLESS, Costs, Kind, Scenario, Shape, Varied
 
-ANSWER_S = 0.1e-3
-"""What a call takes in a worker beside its kernels (docs/results.md: checking, slots, packing, with cold caches)."""
-HERE_ROUND_TRIP_S = 0.45e-3
-"""Between processes of one machine: what it takes to wake the transport's threads, both ways (docs/results.md)."""
 CHANCE = 0.3
 """Standard deviation of the logarithm of what calls take beside kernels, from one to the next."""
 
@@ -61,6 +57,8 @@ def stated(
         step_s=own.step_s,
         step_row_s=own.step_row_s,
         entry_s=own.entry_s,
+        call_s=own.call_s,
+        answer_s=own.answer_s,
     )
     kinds = tuple(_kind(group, tried, network, variation) for group in config.workers if group.count)
     return Scenario(
@@ -87,8 +85,8 @@ def _kind(group: WorkerGroup, tried: Tried, network: Network | None, variation: 
         name=group.name,
         count=group.count,
         entry_s=Varied(mean=entry_s, between=variation, within=variation),
-        answer_s=Varied(mean=ANSWER_S, within=CHANCE),
-        round_trip_s=Varied(mean=HERE_ROUND_TRIP_S + apart_s, within=CHANCE),
+        answer_s=Varied(mean=0.0),
+        round_trip_s=Varied(mean=tried.own.apart_s + apart_s, within=CHANCE),
         bytes_per_s=line,
         threads=group.threads,
         here=network is None,

@@ -2,7 +2,7 @@
 
 A model is its sizes in four and a half bits, and a machine is the bytes that it reads a second: --gb-s of each
 processor, the coordinator's among them, and --dense-gb-s of whatever computes the coordinator's dense half. Both are as
-measured, of two and of sixteen threads (docs/results.md), and so are the costs of calls (`Costs`, `stated`). With 0
+measured, of two and of sixteen threads (docs/results.md), and so are the costs of calls (`Costs`, and below). With 0
 workers the coordinator computes all experts, if its memory has them.
 """
 
@@ -19,7 +19,7 @@ from benchmark_page import GrowingTable
 from coordinator.deadlines import CallLimits
 from coordinator.simulation.decoding import MISHAPS, decode, pauses
 from coordinator.simulation.scenario import Costs, Kind, Scenario, Shape, Varied
-from coordinator.simulation.stated import ANSWER_S, CHANCE, HERE_ROUND_TRIP_S
+from coordinator.simulation.stated import CHANCE
 from coordinator.simulation.timeline import WHATS
 from protocol.stock import Stock
 
@@ -43,6 +43,10 @@ MODELS = {
 EXPERTS, USED = 128, 8
 ROW = 0.1
 """What a dense row more costs, of the first one's time: weights are read once for all."""
+ANSWER_S = 0.1e-3
+"""What a call takes in a worker beside its kernels: checking, slots, packing, with cold caches."""
+HERE_ROUND_TRIP_S = 0.45e-3
+"""Between processes of one machine: what it takes to wake the transport's threads, both ways."""
 WORKERS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 

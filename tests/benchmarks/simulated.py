@@ -1,7 +1,8 @@
 """Simulated clusters beside real ones: tokens per second of 1 to 4 workers, measured and predicted in two ways.
 
-*planned* is what `expertmesh plan --simulate` predicts before anything runs: from what is tried here. *from one* is what
-the simulation predicts from what the coordinator of the cluster with one worker reported of its layers in that round.
+*planned* is what `expertmesh plan --simulate` predicts before anything runs, from what is tried here. *from one* is
+what the simulation predicts from what the coordinator of the cluster with one worker reported of its layers in that
+round.
 In each round the model is tried and all clusters answer, in turns; so a machine that is slower for a while is so in
 all. Ratios are measured speed over predicted. By default workers only pretend to compute, --entry-us for each entry, so
 that each has a processor of its own, as on other machines; with --real they compute, and share --cores of this machine.

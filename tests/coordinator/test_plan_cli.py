@@ -96,7 +96,8 @@ def test_a_file_tells_who_would_hold_what_how_long_a_token_takes_and_who_helps(c
 def test_the_slow_one_of_a_file_gets_nothing_and_it_is_said_why(demo_model: Path) -> None:
     with Model.open(demo_model) as model:
         shape = Shape.of(model)
-    own = OwnCosts(layer_s=1e-3, layer_row_s=0.0, step_s=1e-3, step_row_s=0.0, entry_s=1e-3)
+    calls = {"call_s": 6e-5, "answer_s": 6e-5, "apart_s": 5e-4}
+    own = OwnCosts(layer_s=1e-3, layer_row_s=0.0, step_s=1e-3, step_row_s=0.0, entry_s=1e-3, **calls)
     groups = (WorkerGroup(name="fast", count=2, threads=8), WorkerGroup(name="slow", threads=1, source="copies"))
     config = ClusterConfig(model=demo_model, workers=groups)
     found = FilePlan.of(config, shape, Tried(own=own, entry_s={8: 1e-3, 1: 0.5}), cores=64).as_object()
@@ -125,6 +126,7 @@ def test_a_cluster_that_is_up_is_asked(demo_model: Path, tmp_path: Path) -> None
     [
         (("ipc://@nobody-is-there",), "nothing listens at ipc://@nobody-is-there: is this cluster up?"),
         (("ipc://@some-cluster", "--simulate"), "--simulate takes a cluster file, found ipc://@some-cluster"),
+        (("nothing.toml", "--rates", "killed"), "--rates is killed, expected KIND=N with commas between, KIND one of"),
         (("nothing.toml",), "nothing.toml: No such file or directory"),
     ],
 )
