@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,11 @@ from coordinator.toml_reader import (
     whole,
 )
 from protocol.bulk import MAX_MB_S
-from protocol.endpoints import check_endpoint, is_local
+from protocol.endpoints import check_endpoint, check_named, is_local
+from protocol.errors import ConfigError
 from protocol.expert_sources import BUDGETED_SOURCES, SOURCES
 from protocol.gib import MAX_GIB
+from protocol.keys import giving_keys
 
 
 def read_config(path: Path) -> ClusterConfig:
@@ -81,6 +84,7 @@ def read_config(path: Path) -> ClusterConfig:
     _report_shared_names(groups, reader)
     _report_memory_of_no_use(groups, reader)
     _report_caches_of_no_use(groups, reader)
+    _report_unreached_givers(groups, reader)
     _report_taken_names(peers, groups, reader)
     _report_too_many(groups, peers, reader)
     reader.finish()
@@ -102,7 +106,7 @@ def _placed(keys: dict[str, Read], model_file: Read, keys_file: Read, cache: Rea
     there = {"model_path": _path_there, "command": _command, "keys_path": _path_there}
     if cache is not None:
         here |= {"cache": cache, "give": _own_endpoint}
-        there |= {"cache": _path_there}
+        there |= {"cache": _path_there, "give": _own_endpoint}
     return lambda found: {**keys, **(here if found.get("host", LOCAL) == LOCAL else there)}
 
 
@@ -128,11 +132,7 @@ def _report_unreachable(section: str, parts: list[dict[str, Any]], coordinator: 
 def _report_unkept_address(coordinator: dict[str, Any], reader: Reader) -> None:
     listen = coordinator.get("listen", DEFAULT_LISTEN)
     if "keys" not in reader.document and not is_local(listen):
-        reason = (
-            f"{listen} can be reached from elsewhere, and nothing on the wire is encrypted without keys: make some by "
-            '`expertmesh keys new keys`, and add a section [keys] with path = "keys"'
-        )
-        reader.problem("coordinator", 0, "listen", reason)
+        reader.problem("coordinator", 0, "listen", f"{listen} {NEEDS_KEYS}")
 
 
 def _report_memory_of_no_device(coordinator: dict[str, Any], reader: Reader) -> None:
@@ -162,6 +162,28 @@ def _report_caches_of_no_use(groups: list[dict[str, Any]], reader: Reader) -> No
             )
         elif group.get("source") == "shared":
             reader.problem("workers", index, "cache", 'of no use with source = "shared", which needs all experts')
+
+
+def _report_unreached_givers(groups: list[dict[str, Any]], reader: Reader) -> None:
+    for index, group in enumerate(groups):
+        if "give" in group:
+            for key, reason in _wrong_with_giver(group, keyed="keys" in reader.document):
+                reader.problem("workers", index, key, reason)
+
+
+def _wrong_with_giver(group: dict[str, Any], *, keyed: bool) -> Iterator[tuple[str, str]]:
+    """Keys of a group that gives, and what is wrong. A path of keys on another machine is looked at there."""
+    give, elsewhere, own = group["give"], group.get("host") is not None, group.get("keys_path")
+    if is_local(give):
+        if elsewhere:
+            yield "give", f"no other machine can dial {give}: an address of that one is expected"
+    elif not keyed:
+        yield "give", f"{give} {NEEDS_KEYS}"
+    if own is not None and not elsewhere:
+        try:
+            giving_keys(own)
+        except ConfigError as error:
+            yield "keys_path", str(error)
 
 
 def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
@@ -213,7 +235,7 @@ def _local_endpoint(value: Any) -> str:
 def _own_endpoint(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"an endpoint is expected, such as {DEFAULT_LISTEN}, found {shown(value)}")
-    return check_endpoint(value, dial=True)
+    return check_named(value, keyed=True)  # whether there are keys is told by _report_unreached_givers
 
 
 def _rate(value: Any) -> float:
@@ -292,6 +314,10 @@ def _share(value: Any) -> float:
     return float(value)
 
 
+NEEDS_KEYS = (
+    "can be reached from elsewhere, and nothing on the wire is encrypted without keys: make some by "
+    '`expertmesh keys new keys`, and add a section [keys] with path = "keys"'
+)
 ADDRESS = r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]"
 """Of this machine, for others; of version 6 in brackets."""
 

@@ -6,15 +6,19 @@ call's time and its entries'; the device and the local bank begin when all calls
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+import native
 from coordinator.pace import Paces
 from coordinator.placement import Placement
+from coordinator.plan import LOCAL
 from coordinator.profile import F64
+from coordinator.spread import NOBODY, columns_of
 from protocol.messages import I32, I64
 from protocol.stock import Stock
 
@@ -66,28 +70,32 @@ def expected(placement: Placement, stock: Stock, rows: I32, paces: Paces, *, den
 
     ValueError if the pace of a holder is missing.
     """
-    layer_s = np.zeros(len(rows))
-    parts = np.zeros((len(paces.serials), 3))
-    for layer in stock.layers:
-        entries = shared_out(rows[layer], holders_of(placement, layer, paces), paces)
-        seconds, of_holders = _last(entries, paces)
-        layer_s[layer] = seconds
-        parts += of_holders
+    layers = list(stock.layers)
+    able = holders_of(placement, layers, paces)
+    entries = np.array([shared_out(rows[layer], who, paces) for layer, who in zip(layers, able, strict=True)])
+    layer_s, parts = np.zeros(len(rows)), np.zeros((len(paces.serials), 3))
+    if layers:
+        layer_s[layers], parts = _last(entries, paces)
     return Expected(layer_s=layer_s, dense_s=dense_s, paces=paces, parts=parts)
 
 
-def holders_of(placement: Placement, layer: int, paces: Paces) -> NDArray[np.bool_]:
-    """(experts, holders): who may be asked for which expert of a layer: one at least. ValueError as of `expected`."""
-    owner = placement.owner[layer]
-    able = np.asarray(owner[:, None] == paces.serials[None, :], np.bool_)
-    if not able.any(axis=1).all():
-        unknown = np.setdiff1d(owner, paces.serials).tolist()
+def holders_of(placement: Placement, layers: Sequence[int], paces: Paces) -> NDArray[np.bool_]:
+    """(layers, experts, holders): who may be asked for which expert: one at least. ValueError as of `expected`."""
+    owner = placement.owner[layers]
+    column = columns_of(owner, paces.serials)
+    if (column == NOBODY).any():
+        unknown = np.unique(owner[column == NOBODY]).tolist()
         raise ValueError(f"paces of {paces.serials.tolist()}, also of {unknown} expected")
+    able = np.zeros((*owner.shape, len(paces.serials)), np.bool_)
+    np.put_along_axis(able, column[:, :, None], True, axis=2)
     if placement.also.size:
-        able |= placement.also[layer][:, None] == paces.serials[None, :]
+        also = placement.also[layers]
+        second = columns_of(also, paces.serials)
+        layer, expert = np.nonzero((second != NOBODY) & (also != LOCAL))  # LOCAL is no second holder, but none
+        able[layer, expert, second[layer, expert]] = True
     for team in np.unique(placement.runners[placement.runners[:, 1] >= 0, 1]):
         mates = np.isin(paces.serials, placement.runners[placement.runners[:, 1] == team, 0])
-        able |= np.logical_or.reduce(able[:, mates], axis=1, keepdims=True) & mates
+        able[:, :, mates] = able[:, :, mates].any(axis=2, keepdims=True)
     return able
 
 
@@ -95,46 +103,27 @@ def shared_out(ids: I32, able: NDArray[np.bool_], paces: Paces) -> I64:
     """(samples, holders): how many entries each has of rows with `ids` (samples, k), as the plan shares them out.
 
     What only one of the `able` (experts, holders) can compute is its; then each entry goes to whoever would be done
-    with it first.
+    with it first. ValueError if nobody can compute one.
     """
-    samples, holders = len(ids), able.shape[1]
-    free = able.sum(axis=1) > 1
-    only = able.argmax(axis=1)
-    fixed = ~free[ids]
-    at = np.arange(samples)[:, None] * holders + only[ids]
-    entries = np.bincount(at[fixed], minlength=samples * holders).reshape(samples, holders)
-    for expert in ids.T if free.any() else ():
-        which = np.flatnonzero(free[expert])
-        done = paces.call_s + (entries[which] + 1) * paces.entry_s
-        chosen = np.where(able[expert[which]], done, np.inf).argmin(axis=1)
-        entries[which, chosen] += 1
-    return entries.astype(np.int64)
+    return native.shared_out(ids, np.ascontiguousarray(able).view(np.uint8), paces.entry_s, paces.call_s)
 
 
 def done_s(entries: I64, paces: Paces) -> F64:
     """(samples, holders): when each holder is done with its `entries` (samples, holders); 0 if it has none."""
-    used = entries > 0
-    done: F64 = np.where(used, _begins(used, paces) + paces.call_s + entries * paces.entry_s, 0.0)
-    return done
+    return native.done_s(entries, paces.entry_s, paces.call_s, paces.send_s, paces.are_members.start)
 
 
-def _begins(used: NDArray[np.bool_], paces: Paces) -> F64:
-    """(samples, holders): when each one's call has been handed over; of those who get none, when all have."""
-    members = used[:, paces.are_members]
-    begins = np.repeat(members.sum(axis=1, keepdims=True), used.shape[1], axis=1) * paces.send_s
-    sent_s = np.add.accumulate(members, axis=1, dtype=np.int64) * paces.send_s
-    begins[:, paces.are_members] = np.where(members, sent_s, begins[:, paces.are_members])
-    return begins
-
-
-def _last(entries: I64, paces: Paces) -> tuple[float, F64]:
-    """The layer's seconds on average, and for each holder (holders, 3) the parts of them while it was the last."""
-    done = done_s(entries, paces)
-    sample = np.arange(len(done))
+def _last(entries: I64, paces: Paces) -> tuple[F64, F64]:
+    """Of `entries` (layers, samples, holders): the layers' seconds (layers,) on average, and for each holder
+    (holders, 3) the parts of them while it was the last one."""
+    layers, samples, holders = entries.shape
+    done = done_s(entries.reshape(-1, holders), paces)
     last = done.argmax(axis=1)
-    kernels = entries[sample, last] * paces.entry_s[last]
+    sample = np.arange(len(done))
+    done_last = done[sample, last]
+    kernels = entries.reshape(-1, holders)[sample, last] * paces.entry_s[last]
     calls = paces.call_s[last]
-    spent = np.stack([done[sample, last] - kernels - calls, calls, kernels], axis=1)
-    parts = np.zeros((done.shape[1], 3))
-    np.add.at(parts, last, spent)
-    return float(done.max(axis=1).mean()), parts / len(done)
+    spent = np.stack([done_last - kernels - calls, calls, kernels], axis=1)
+    parts = np.zeros((layers, holders, 3))
+    np.add.at(parts, (sample // samples, last), spent)
+    return done_last.reshape(layers, samples).mean(axis=1), (parts / samples).sum(axis=0)

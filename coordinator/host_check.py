@@ -22,8 +22,11 @@ MAX_WORD = 64
 """Bytes of it."""
 
 
-def look_around(models: Iterable[Path], endpoints: Iterable[str]) -> dict[str, Any]:
-    """All of it as JSON would have it: what runs here, what memory there is, each model, what each endpoint says."""
+def look_around(models: Iterable[Path], endpoints: Iterable[str], own: Iterable[str] = ()) -> dict[str, Any]:
+    """All of it as JSON would have it: what runs here, what memory there is, each model, what each endpoint says.
+
+    And why whoever is started here could not listen at those of its `own`; empty if it could.
+    """
     memory = host_memory()
     return {
         "version": version("expertmesh"),
@@ -31,6 +34,7 @@ def look_around(models: Iterable[Path], endpoints: Iterable[str]) -> dict[str, A
         "available_bytes": None if memory.unknown else memory.available,
         "models": {str(path): _model(path) for path in models},
         "heard": {endpoint: _heard(endpoint) for endpoint in endpoints},
+        "taken": {endpoint: _taken(endpoint) for endpoint in own},
     }
 
 
@@ -40,6 +44,15 @@ def _model(path: Path) -> dict[str, Any]:
             return {"fingerprint": model.fingerprint, "expert_bytes": Stock.of(model.layout).bytes}
     except (ExpertmeshError, OSError) as error:
         return {"error": str(error)}
+
+
+def _taken(endpoint: str) -> str:
+    host, port = address_of(endpoint)
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return ""
+    except OSError as error:
+        return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _heard(endpoint: str) -> dict[str, Any]:

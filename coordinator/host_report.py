@@ -28,6 +28,8 @@ class Wanted:
     count: int
     ram_gib: float | None
     source: str
+    give: str = ""
+    """Where a process beside it is to listen, if one is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,7 @@ def _problems(asked: Asked, report: HostReport, expected: Expected) -> Iterator[
     yield from _models(asked, _map(told.get("models")), expected)
     yield from _memory(asked, told)
     yield from _ports(_map(told.get("heard")), expected)
+    yield from _own_ports(asked, _map(told.get("taken")))
 
 
 def _models(asked: Asked, models: Mapping[str, Any], expected: Expected) -> Iterator[str]:
@@ -167,6 +170,12 @@ def _ports(heard: Mapping[str, Any], expected: Expected) -> Iterator[str]:
             yield f"{dialled}, where the coordinator is to listen, cannot be dialled from there: {found['error']}"
 
 
+def _own_ports(asked: Asked, taken: Mapping[str, Any]) -> Iterator[str]:
+    for one in asked.wanted:
+        if one.give and (error := taken.get(one.give)):
+            yield f"nobody can listen at {one.give}, where weights are to be given: {error}"
+
+
 def _map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -176,4 +185,6 @@ def _wanted(part: WorkerGroup | PeerConfig, model: Path) -> Wanted:
     if isinstance(part, PeerConfig):
         return Wanted(name=part.name, model=path, count=1, ram_gib=None, source="vram")
     path = None if part.cache is not None else path
-    return Wanted(name=part.name, model=path, count=part.count, ram_gib=part.ram_gib, source=part.source)
+    return Wanted(
+        name=part.name, model=path, count=part.count, ram_gib=part.ram_gib, source=part.source, give=part.give
+    )

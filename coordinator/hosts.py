@@ -18,7 +18,7 @@ NOT_REACHED = 255
 CONNECT_S = 10
 """Time for a machine to accept a connection."""
 
-MODULES = {"worker": "expert_worker.main", "peer": "peer_gpu.main"}
+MODULES = {"worker": "expert_worker.main", "peer": "peer_gpu.main", "weights": "expert_worker.weights.main"}
 """What is run as each kind of process."""
 
 _HOST = re.compile(

@@ -1,8 +1,9 @@
-"""Making keys: the folder of a coordinator, and one key for each machine that dials it."""
+"""Making keys: the folder of a coordinator, and one key, or folder, for each machine that dials it."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from protocol.errors import ConfigError
@@ -38,20 +39,38 @@ def make_folder(folder: Path) -> list[Path]:
     return [server, *_add(folder, OURS, public_of(secret))]
 
 
-def add_key(folder: Path, name: str) -> list[Path]:
-    """A key called `name` that the coordinator of `folder` lets in; its files, the secret one first.
+def add_key(folder: Path, name: str, *, gives: bool = False) -> list[Path]:
+    """A key called `name` that the coordinator of `folder` lets in; its files, the secret ones first.
 
+    One of a machine that `gives` weights is a folder, also with a key to listen with and those that are allowed now.
     ConfigError, and nothing changed, if there is one of that name or no coordinator's key.
     """
     if not is_key_name(name):
         expected = "1 to 40 letters, digits, dots, dashes and underscores"
         raise ConfigError(f"a key cannot be called {name!r}, expected {expected}, beginning with a letter or digit")
-    return _add(folder, name, public_of(ListenKeys.load(folder).secret))
+    coordinator = public_of(ListenKeys.load(folder).secret)
+    return _add_folder(folder, name, coordinator) if gives else _add(folder, name, coordinator)
 
 
-def _add(folder: Path, name: str, coordinator: str) -> list[Path]:
+def _add_folder(folder: Path, name: str, coordinator: str) -> list[Path]:
+    made = folder / name
+    try:
+        made.mkdir(mode=0o700)
+    except OSError as error:
+        raise ConfigError(f"{made}: {error.strerror}") from None
+    try:
+        _write(made / SERVER_FILE, 0o600, f"The secret key that {name} gives weights with.", secret=new_pair()[1])
+        files = [made / SERVER_FILE, *_add(folder, name, coordinator, made / CLIENT_FILE)]
+        shutil.copytree(folder / ALLOWED_FOLDER, made / ALLOWED_FOLDER)
+    except (ConfigError, OSError) as error:
+        shutil.rmtree(made)
+        raise error if isinstance(error, ConfigError) else ConfigError(f"{made}: {error}") from None
+    return files
+
+
+def _add(folder: Path, name: str, coordinator: str, ours: Path | None = None) -> list[Path]:
     public, secret = new_pair()
-    ours, allowed = folder / f"{name}{SECRET_SUFFIX}", folder / ALLOWED_FOLDER / f"{name}{PUBLIC_SUFFIX}"
+    ours, allowed = ours or folder / f"{name}{SECRET_SUFFIX}", folder / ALLOWED_FOLDER / f"{name}{PUBLIC_SUFFIX}"
     if allowed.exists():
         raise ConfigError(f"{allowed} is there already: a key is called {name}")
     about = f"The secret key {name} of an expertmesh cluster: whoever has it may join, ask, and stop it."

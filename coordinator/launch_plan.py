@@ -168,7 +168,13 @@ def resolve(
         for _ in range(config.gives_weights)
     ]
     giving += [
-        ProcessPlan(name=group.name + OF_A_CACHE, command=_cache_command(config, group, python), threads=1, cores=())
+        ProcessPlan(
+            name=group.name + OF_A_CACHE,
+            command=placed(group, 0, "weights", _cache_options(config, group)),
+            threads=1,
+            cores=(),
+            host=group.host,
+        )
         for group in config.workers
         if group.give and group.count
     ]
@@ -300,16 +306,15 @@ def _weights_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
     options = ["--model", str(config.model), "--listen", bulk_endpoint(config.coordinator.listen)]
     options += [] if config.keys is None else ["--keys", str(config.keys)]
     options += ["--mb-s", f"{config.coordinator.bulk_mb_s:.12g}"]
-    return (python, "-P", "-m", "expert_worker.weights.main", *options)
+    return (python, "-P", "-m", MODULES["weights"], *options)
 
 
-def _cache_command(config: ClusterConfig, group: WorkerGroup, python: str) -> tuple[str, ...]:
+def _cache_options(config: ClusterConfig, group: WorkerGroup) -> list[str]:
     keys = group.keys_path or config.keys
     connect = check_endpoint(config.coordinator.listen, dial=True, keyed=keys is not None)
     options = ["--cache", str(group.cache), "--connect", connect, "--listen", group.give]
     options += [] if keys is None else ["--keys", str(keys)]
-    options += ["--mb-s", f"{config.coordinator.bulk_mb_s:.12g}"]
-    return (python, "-P", "-m", "expert_worker.weights.main", *options)
+    return [*options, "--mb-s", f"{config.coordinator.bulk_mb_s:.12g}"]
 
 
 def _joining(config: ClusterConfig, name: str, option: str, path: Path, keys: Path | None = None) -> list[str]:

@@ -146,7 +146,7 @@ def launched(
     log.debug("kernels: %s", native.isa())
     listen = config.coordinator.listen
     beside = [work_endpoint(listen), inputs_endpoint(listen), *[bulk_endpoint(listen)] * config.gives_weights]
-    beside += [group.give for group in config.workers if group.give and group.count]
+    beside += [group.give for group in config.workers if group.give and group.count and group.host is None]
     with endpoints_leased(listen, *beside), CoreLeases() as leases:
         cores = leases.take(config.worker_threads, usable_cores())
         tunnels = tunnels_for(config)

@@ -19,14 +19,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+import native
+from coordinator.able import able_of
 from coordinator.pace import Pace, farther_s
 from coordinator.plan import DEVICE, LOCAL, NO_RUNNERS, NOBODY_ELSE
 from coordinator.profile import F64
 from coordinator.second_copies import second_copies
-from coordinator.spread import NOBODY, Crew, spread
+from coordinator.spread import NOBODY, columns_of, spread
 from protocol.messages import I32, I64, U8
 from protocol.pack import Share
-from protocol.ranking import by_rank
+from protocol.ranking import in_order
 from protocol.stock import Stock
 
 NO_COPIES: I64 = np.empty((0, 0), np.int64)
@@ -51,18 +53,14 @@ class Holder:
     """None if nobody knows; then it is taken to be as fast as the others, thread by thread."""
 
     @property
-    def experts(self) -> float:
-        """How many it has the weights of."""
-        return np.inf if self.able is None else int(self.able.sum())
+    def choice(self) -> int:
+        """How many experts it has the weights of; more than any number if it has all."""
+        return int(np.iinfo(np.int64).max) if self.able is None else int(self.able.sum())
 
     @property
     def team(self) -> str:
         """What it and others compute from, if each has what any of them has; empty if it is in no team."""
         return self.pages if self.room < 0 and self.able is None else ""
-
-    def can_hold(self, layer: int, expert: int) -> bool:
-        """Whether it has the weights; room is another question."""
-        return self.able is None or bool(self.able[layer, expert])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -217,6 +215,8 @@ def place(
 def paced(holders: Sequence[Holder]) -> list[Holder]:
     """With a pace each: of whom nobody knows it, that of the others, by threads."""
     known = [(holder.pace, max(holder.threads, 1)) for holder in holders if holder.pace is not None]
+    if len(known) == len(holders):
+        return list(holders)
     thread_s = float(np.mean([pace.entry_s * threads for pace, threads in known])) if known else 1e-3
     call_s = float(np.mean([pace.call_s for pace, _ in known])) if known else 0.0
     return [
@@ -262,24 +262,21 @@ def _deal(owner: I64, stock: Stock, holders: Sequence[Holder], rank: I32 | None)
     """
     if not holders:
         return
-    evenly = rank is not None or any(holder.able is not None for holder in holders)
-    given = [[0] * len(holders) for _ in stock.slot_bytes]
-    room = [holder.room for holder in holders]
-    smallest = min(size for size in stock.slot_bytes if size)
     left = owner == LOCAL
     left[[not size for size in stock.slot_bytes]] = False  # dense layers have none
-    for layer, expert in by_rank(left, rank):
-        if max(room) < smallest:
-            return
-        size = stock.slot_bytes[layer]
-        first = layer if rank is not None else expert + layer
-        turns = ((first + turn) % len(holders) for turn in range(len(holders)))
-        able = [turn for turn in turns if room[turn] >= size and holders[turn].can_hold(layer, expert)]
-        if able:
-            chosen = min(able, key=lambda turn: (given[layer][turn], holders[turn].experts)) if evenly else able[0]
-            given[layer][chosen] += 1
-            room[chosen] -= size
-            owner[layer, expert] = holders[chosen].serial
+    order = in_order(left, rank)
+    layers, experts = order.T
+    given = native.deal(
+        order=order,
+        turn=layers.copy() if rank is not None else layers + experts,
+        slot_bytes=np.array(stock.slot_bytes, np.int64),
+        room=np.array([holder.room for holder in holders], np.int64),
+        choice=np.array([holder.choice for holder in holders], np.int64),
+        able=able_of(holders, range(len(stock.slot_bytes)), stock.experts),
+        evenly=rank is not None or any(holder.able is not None for holder in holders),
+    )
+    taken = given != NOBODY
+    owner[layers[taken], experts[taken]] = _serials(holders)[given[taken]]
 
 
 def share_of(stock: Stock, share: Share) -> U8:
@@ -295,26 +292,19 @@ def _spread(owner: I64, stock: Stock, members: Sequence[Holder], use: F64, befor
     """
     if not members:
         return
-    for layer in stock.layers:
-        left = np.flatnonzero(owner[layer] == LOCAL)
-        turned = [members[(turn + layer) % len(members)] for turn in range(len(members))]
-        serials = np.array([member.serial for member in turned], np.int64)
-        crew = Crew(
-            able=np.array([_can(member, layer, left) for member in turned], np.bool_).reshape(len(turned), len(left)),
-            use=use[layer, left],
-            entry_s=np.array([member.pace.entry_s for member in turned if member.pace]),
-            call_s=farther_s(np.array([member.pace.call_s for member in turned if member.pace])),
-        )
-        given = spread(crew.able, crew, None if before is None else _columns(before.owner[layer, left], serials))
-        owner[layer, left] = np.where(given == NOBODY, np.int64(LOCAL), serials[given])
+    serials, layers = _serials(members), list(stock.layers)
+    left = owner[layers] == LOCAL
+    given = spread(
+        able_of(members, layers, stock.experts),
+        use[layers],
+        np.array([member.pace.entry_s for member in members if member.pace], np.float64),
+        farther_s(np.array([member.pace.call_s for member in members if member.pace], np.float64)),
+        left=left,
+        before=None if before is None else columns_of(before.owner[layers], serials),
+        first=np.array(layers, np.int64) % len(members),
+    )
+    owner[layers] = np.where(given == NOBODY, owner[layers], serials[given])
 
 
-def _columns(owner: I64, serials: I64) -> I64:
-    """Which of `serials` each owner is; NOBODY if none."""
-    same = np.asarray(owner[:, None] == serials[None, :], np.bool_)
-    return np.where(same.any(axis=1), same.argmax(axis=1), np.int64(NOBODY))
-
-
-def _can(member: Holder, layer: int, experts: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """(experts,): those whose weights it has."""
-    return np.ones(len(experts), np.bool_) if member.able is None else member.able[layer, experts].astype(np.bool_)
+def _serials(holders: Sequence[Holder]) -> I64:
+    return np.array([holder.serial for holder in holders], np.int64)

@@ -74,6 +74,7 @@ def _ask_all(config: ClusterConfig, asked: Sequence[Asked], endpoints: Sequence[
 def _asking(asked: Asked, settings: Path | None, endpoints: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     words = [*asked.command, "hosted", "check"]
     words += [f"--model={model}" for model in asked.models] + [f"--dial={endpoint}" for endpoint in endpoints]
+    words += [f"--listen={one.give}" for one in asked.wanted if one.give]
     process = subprocess.Popen(
         asked.host.running(words, settings=settings),
         stdin=subprocess.DEVNULL,

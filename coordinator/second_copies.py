@@ -1,5 +1,7 @@
 """Who else gets the experts that are used most, where there is memory to spare: so each layer's work can be shared out
 by what came, and a lost member's work has somebody who can go on with it. Pure.
+
+Who takes what is native code (`native/src/second_copies.cpp`), as of `spread.py`.
 """
 
 from __future__ import annotations
@@ -9,10 +11,13 @@ from typing import Protocol
 
 import numpy as np
 
+import native
+from coordinator.able import able_of
 from coordinator.pace import Pace
 from coordinator.plan import LOCAL
 from coordinator.profile import F64
-from protocol.messages import I64
+from coordinator.spread import columns_of
+from protocol.messages import I64, U8
 from protocol.stock import Stock
 
 
@@ -24,10 +29,11 @@ class _Holder(Protocol):
     @property
     def room(self) -> int: ...
     @property
+    def able(self) -> U8 | None: ...
+    @property
     def team(self) -> str: ...
     @property
     def pace(self) -> Pace | None: ...
-    def can_hold(self, layer: int, expert: int) -> bool: ...
 
 
 class _Before(Protocol):
@@ -44,60 +50,52 @@ def second_copies(
 
     So many that all copies together are `replicas` times the experts, those with the most `use` first. One goes to
     whoever is done with the layer first, is of another team than the owner, and has the weights, and the room; who had
-    it `before` keeps it if it has not more of them than others.
+    it `before` keeps it if it has not more of them than others. ValueError if an owner is not among the holders.
     """
-    also = np.full_like(owner, LOCAL)
+    none: I64 = np.empty((0, 0), np.int64)
     count = round((replicas - 1.0) * stock.experts * len(stock.layers))
     if count <= 0 or len(holders) < 2:
-        return also[:0, :0]
-    at = {holder.serial: column for column, holder in enumerate(holders)}
-    room = _room_left(owner, stock, holders)
-    busy_s = _busy(owner, at, use, holders)
-    pairs = np.argwhere(owner >= 0)
-    pairs = pairs[np.argsort(-use[pairs[:, 0], pairs[:, 1]], kind="stable")]
-    for layer, expert in pairs.tolist():
-        if count == 0:
-            break
-        first = at[int(owner[layer, expert])]
-        had = -1 if before is None or not before.also.size else at.get(int(before.also[layer, expert]), -1)
-        size = stock.slot_bytes[layer]
-        able = [
-            column
-            for column, holder in enumerate(holders)
-            if column != first
-            and not (holder.team and holder.team == holders[first].team)
-            and (holder.room < 0 or room[column] >= size)
-            and holder.can_hold(layer, expert)
-        ]
-        if not able:
-            continue
-        share = float(use[layer, expert]) / 2
-        taker = min(able, key=lambda column: (busy_s[layer][column], column != had, (column - layer) % len(holders)))
-        if had in able and busy_s[layer][had] <= busy_s[layer][taker] + share * _entry_s(holders[had]):
-            taker = had
-        busy_s[layer][first] -= share * _entry_s(holders[first])
-        busy_s[layer][taker] += share * _entry_s(holders[taker])
-        also[layer, expert] = holders[taker].serial
-        room[taker] -= size
-        count -= 1
-    return also if (also != LOCAL).any() else also[:0, :0]
+        return none
+    layers = list(stock.layers)
+    serials = np.array([holder.serial for holder in holders], np.int64)
+    entry_s = np.array([1.0 if holder.pace is None else holder.pace.entry_s for holder in holders], np.float64)
+    call_s = np.array([0.0 if holder.pace is None else holder.pace.call_s for holder in holders], np.float64)
+    also = np.full_like(owner, LOCAL)
+    also[layers] = native.second_copies(
+        owner=owner[layers],
+        before=none if before is None or not before.also.size else before.also[layers],
+        serials=serials,
+        team=_teams(holders),
+        room=_room_left(owner, stock, holders),
+        slot_bytes=np.array(stock.slot_bytes, np.int64)[layers],
+        entry_s=entry_s,
+        able=able_of(holders, layers, stock.experts),
+        use=use[layers],
+        busy_s=call_s + _use_of_each(columns_of(owner[layers], serials), use[layers], len(holders)) * entry_s,
+        first=np.array(layers, np.int64) % len(holders),
+        count=count,
+    )
+    return also if (also != LOCAL).any() else none
 
 
-def _room_left(owner: I64, stock: Stock, holders: Sequence[_Holder]) -> list[int]:
-    sizes = np.array(stock.slot_bytes, np.int64)
-    return [holder.room - int((owner == holder.serial).sum(axis=1) @ sizes) for holder in holders]
+def _teams(holders: Sequence[_Holder]) -> I64:
+    """(holders,): the number of each one's team; -1 if it is in none."""
+    numbers = {"": -1}
+    return np.array([numbers.setdefault(holder.team, len(numbers)) for holder in holders], np.int64)
 
 
-def _busy(owner: I64, at: dict[int, int], use: F64, holders: Sequence[_Holder]) -> list[list[float]]:
-    """(layers, holders): when each is done with what it owns of a layer, on average."""
-    busy = np.zeros((len(owner), len(holders)))
-    for serial, column in at.items():
-        pace = holders[column].pace
-        calls_s = 0.0 if pace is None else pace.call_s
-        busy[:, column] = calls_s + (use * (owner == serial)).sum(axis=1) * _entry_s(holders[column])
-    table: list[list[float]] = busy.tolist()
-    return table
+def _room_left(owner: I64, stock: Stock, holders: Sequence[_Holder]) -> I64:
+    """(holders,): bytes that each has left; -1: any number of them."""
+    left = [-1 if one.room < 0 else one.room - stock.bytes_of(owner == one.serial) for one in holders]
+    return np.array(left, np.int64)
 
 
-def _entry_s(holder: _Holder) -> float:
-    return 1.0 if holder.pace is None else holder.pace.entry_s
+def _use_of_each(column: I64, use: F64, holders: int) -> F64:
+    """(layers, holders): what each owns of a layer, by use; `column` (layers, experts): who owns it, or -1."""
+    found, every = np.zeros((len(column), holders)), np.arange(use.shape[1])
+    table = np.zeros((holders + 1, use.shape[1]))  # of one layer; the last row is nobody's
+    for of_layer, its_column, its_use in zip(found, column, use, strict=True):
+        table[its_column, every] = its_use
+        table[:-1].sum(axis=1, out=of_layer)
+        table[its_column, every] = 0.0
+    return found

@@ -12,8 +12,10 @@ class Supply:
     """Nothing need be brought: the files are whole, or a share that its worker is assigned nothing beyond."""
 
     def __init__(self) -> None:
-        self.counts = dict.fromkeys(("fetched_bytes", "fetch_us", "fetch_left_bytes", "fetched_damaged"), 0)
-        """Brought since the process began, how long that took, what is still to come, and pieces that came damaged."""
+        names = ("fetched_bytes", "fetched_from_caches", "fetch_us", "fetch_left_bytes", "fetched_damaged")
+        self.counts = dict.fromkeys(names, 0)
+        """Brought since the process began, bytes of that from other workers' caches, how long it took, what is still to
+        come, and pieces that came damaged."""
 
     def make_room(self, wanted: U8) -> None:
         """These (layers, experts) will be asked for. RoomError if there is no room for them."""

@@ -1,7 +1,8 @@
 """The compiled kernels. Arithmetic is stated in docs/arithmetic.md; tests/native holds a NumPy twin of each.
 
 Arrays must be C-contiguous and of the dtype named; a wrong dtype, shape or size raises ValueError or TypeError with
-the argument's name before anything is read. Every call releases the GIL. Nothing is written on error unless said.
+the argument's name before anything is read. Calls that compute release the GIL; those that plan and pack one layer
+are too short for it. Nothing is written on error unless said.
 """
 
 from collections.abc import Sequence
@@ -258,6 +259,73 @@ def assign_slots(
 def first_not_held(held: NDArray[np.uint8], layer: int, expert: NDArray[np.int32]) -> int:
     """The first of a layer's experts for which `held` (layers, experts) is 0, or that it does not have; -1 if there is
     none."""
+
+def fair_shares(total: float, entry_s: NDArray[np.float64], call_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """See coordinator.spread. ValueError without a member, and for magnitudes beyond 1e30."""
+
+def spread(
+    able: NDArray[np.uint8],
+    left: NDArray[np.uint8],
+    use: NDArray[np.float64],
+    total: NDArray[np.float64],
+    entry_s: NDArray[np.float64],
+    call_s: NDArray[np.float64],
+    before: NDArray[np.int64],
+    first: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """See coordinator.spread: a member at least; `total` (layers,) is the `use` of what is `left`."""
+
+def deal(
+    order: NDArray[np.int64],
+    turn: NDArray[np.int64],
+    slot_bytes: NDArray[np.int64],
+    room: NDArray[np.int64],
+    choice: NDArray[np.int64],
+    able: NDArray[np.uint8],
+    evenly: bool,
+) -> NDArray[np.int64]:
+    """(n,): which holder takes each expert of `order` (n, 2), rows (layer, expert); -1 if none has room for it.
+
+    The first one from `turn` (n,) on that is `able` (layers, experts, holders) and has the `room` (holders,); `evenly`:
+    of those the first of whoever was given the fewest of the layer, or else has the smallest `choice` (holders,).
+    """
+
+def second_copies(
+    owner: NDArray[np.int64],
+    before: NDArray[np.int64],
+    serials: NDArray[np.int64],
+    team: NDArray[np.int64],
+    room: NDArray[np.int64],
+    slot_bytes: NDArray[np.int64],
+    entry_s: NDArray[np.float64],
+    able: NDArray[np.uint8],
+    use: NDArray[np.float64],
+    busy_s: NDArray[np.float64],
+    first: NDArray[np.int64],
+    count: int,
+) -> NDArray[np.int64]:
+    """(layers, experts): the serial number of who else gets an expert, -1 where nobody does; see
+    coordinator.second_copies.
+
+    `owner` and `before` (layers, experts; or empty) are serial numbers, or negative; `team` (holders,) and `room`
+    (holders,) are -1 for none and for any; `able` is (layers, experts, holders), `busy_s` (layers, holders) when each
+    would be done without second copies, `first` (layers,) who is preferred, and then the next one, `count` how many are
+    made at most. ValueError for magnitudes beyond 1e30.
+    """
+
+def shared_out(
+    ids: NDArray[np.int32], able: NDArray[np.uint8], entry_s: NDArray[np.float64], call_s: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """See coordinator.cost: `able` (experts, holders). ValueError for magnitudes beyond 1e30."""
+
+def done_s(
+    entries: NDArray[np.int64],
+    entry_s: NDArray[np.float64],
+    call_s: NDArray[np.float64],
+    send_s: float,
+    first_member: int,
+) -> NDArray[np.float64]:
+    """See coordinator.cost: holders from `first_member` on are sent their calls, the others begin after that."""
 
 def answer_call(
     sums: type[_Message], work: object, pool: Pool, gate: Weights, up: Weights, down: Weights, wait_us: int

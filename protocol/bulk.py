@@ -4,6 +4,9 @@ from __future__ import annotations
 
 BULK_FRAME_BYTES = 2 << 20
 """Of any frame on bulk: twice MAX_PIECE_BYTES. This module is for whoever loads no messages, too."""
+ASKED_FRAME_BYTES = 512 << 10
+"""The same of any that a weights process takes in: offers have a byte for each expert, and questions are small. What
+strangers have said and it has not read yet lies in its memory."""
 WINDOW = 8
 """Pieces that a worker asks for before the first has come."""
 QUEUE = 2 * WINDOW

@@ -46,6 +46,17 @@ def check_endpoint(endpoint: str, *, dial: bool = False, keyed: bool = False) ->
     return f"tcp://{host}:{port}"
 
 
+def check_named(endpoint: str, *, keyed: bool = False) -> str:
+    """As check_endpoint, of one who listens where others are told to dial: that cannot be all of his addresses."""
+    match = _TCP.fullmatch(check_endpoint(endpoint, keyed=keyed))
+    address = None if match is None else _address(match["host"])
+    if address is not None and address.is_unspecified:
+        raise ConfigError(
+            f"endpoint {endpoint!r}: others are told to dial it, so one address of this machine is expected, not all"
+        )
+    return check_endpoint(endpoint, dial=True, keyed=keyed)
+
+
 def is_local(endpoint: str) -> bool:
     """Whether only this machine can reach who listens there."""
     match = _TCP.fullmatch(endpoint)

@@ -22,7 +22,7 @@ TIER_COUNTS = (
         "load_us",
     ),
     *("copied_experts", "copied_bytes", "locked_bytes", "shed_bytes"),
-    *("fetched_bytes", "fetch_us", "fetch_left_bytes", "fetched_damaged"),
+    *("fetched_bytes", "fetched_from_caches", "fetch_us", "fetch_left_bytes", "fetched_damaged"),
     *(
         "hints_hinted",
         "hints_useful",

@@ -54,7 +54,7 @@ class DialKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenKeys:
-    """What a coordinator listens with."""
+    """What a coordinator, or whoever gives weights, listens with."""
 
     secret: str = field(repr=False)
     allowed: AllowList
@@ -123,6 +123,16 @@ class AllowList:
 def dial_keys(path: Path | None) -> DialKeys | None:
     """Those that a process was given, if it was given some. ConfigError as of DialKeys.load."""
     return None if path is None else DialKeys.load(path)
+
+
+def giving_keys(path: Path) -> ListenKeys:
+    """What a process that dials with `path` listens with to give from a cache. ConfigError as of ListenKeys.load."""
+    if not path.is_dir():
+        raise ConfigError(
+            f"keys: {path}: a key to dial with, and whoever gives needs one to listen with, too: a folder of both is "
+            "expected, as `expertmesh keys add FOLDER NAME --gives` makes it"
+        )
+    return ListenKeys.load(path)
 
 
 def is_key_name(name: str) -> bool:

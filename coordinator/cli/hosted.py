@@ -38,14 +38,17 @@ def run(interrupts: Interrupts, /, cores: int, kind: str, options: tuple[str, ..
 @command.command("check")
 @click.option("--model", "models", multiple=True, type=click.Path(path_type=Path))
 @click.option("--dial", "endpoints", multiple=True, metavar="ENDPOINT")
+@click.option("--listen", "own", multiple=True, metavar="ENDPOINT")
 @click.pass_obj
-def check(interrupts: Interrupts, /, models: tuple[Path, ...], endpoints: tuple[str, ...]) -> None:
+def check(
+    interrupts: Interrupts, /, models: tuple[Path, ...], endpoints: tuple[str, ...], own: tuple[str, ...]
+) -> None:
     """Tell, as a line of JSON, what runs here, how much memory there is, and what is at these paths and endpoints."""
     with interrupts.held():
         from coordinator.cli.output import put
         from coordinator.host_check import look_around
 
-    put(json.dumps(look_around(models, endpoints)) + "\n")
+    put(json.dumps(look_around(models, endpoints, own)) + "\n")
 
 
 @command.command("hold")

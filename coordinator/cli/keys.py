@@ -35,13 +35,15 @@ def new_command(folder: Path) -> None:
 @command.command("add", short_help="Make a key for another machine.")
 @click.argument("folder", type=FOLDER)
 @click.argument("name")
-def add_command(folder: Path, name: str) -> None:
+@click.option("--gives", is_flag=True, help="Make a folder FOLDER/NAME, for a machine that gives what is in a cache.")
+def add_command(folder: Path, name: str, gives: bool) -> None:
     """Make a key called NAME for another machine, and have the coordinator of FOLDER let it in, also if it runs.
 
-    Copy the secret file FOLDER/NAME.key there (scp keeps its mode with -p), and give it by --keys.
+    Copy the secret file FOLDER/NAME.key there (scp keeps its mode with -p), and give it by --keys. With --gives it is
+    a folder: whoever may come in there has a file in its own folder `allowed`, which is a copy.
     """
     from coordinator.cli.output import put
     from coordinator.key_files import add_key
 
-    for path in add_key(folder, name):
+    for path in add_key(folder, name, gives=gives):
         put(f"{path}\n")

@@ -170,6 +170,7 @@ COPIES: tuple[Column, ...] = (
 COPIED = ("copied_bytes", "locked_bytes", "loaded_bytes", "shed_bytes", "fallbacks")
 FETCHES: tuple[Column, ...] = (
     ("fetched", _bytes("fetched_bytes")),
+    ("from caches", _bytes("fetched_from_caches")),
     ("in", _seconds("fetch_us")),
     ("rate", lambda tiers: _rate(tiers.fetch_rate)),
     ("to come", _bytes("fetch_left_bytes")),

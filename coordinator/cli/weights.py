@@ -9,15 +9,20 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.holding import CONNECT, KEYS
+from coordinator.cli.holding import CONNECT
 from protocol.bulk import DEFAULT_MB_S, MAX_MB_S
-from protocol.endpoints import check_endpoint
+from protocol.endpoints import check_endpoint, check_named
 from protocol.startup import SIGNALS
 
 
 @click.command("weights")
 @CONNECT
-@KEYS
+@click.option(
+    "--keys",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Keys to dial and to listen with, as `expertmesh keys add --gives` makes them.",
+)
 @click.option(
     "--cache", required=True, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Of a worker here."
 )
@@ -32,7 +37,7 @@ from protocol.startup import SIGNALS
 def command(connect: str, keys: Path | None, cache: Path, listen: str, mb_s: float) -> None:
     """Give the weights in a cache to other workers, so that not all of them come from the coordinator."""
     check_endpoint(connect, dial=True, keyed=keys is not None)
-    check_endpoint(listen, dial=True)
+    check_named(listen, keyed=keys is not None)
     arguments = [f"--connect={connect}", f"--cache={cache}", f"--listen={listen}", f"--mb-s={mb_s:.12g}"]
     arguments += [] if keys is None else [f"--keys={keys}"]
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until protocol.startup has them end it without a traceback

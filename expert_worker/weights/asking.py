@@ -8,11 +8,12 @@ from hashlib import sha256
 from typing import TypeAlias
 
 from expert_worker.weights.grid import Piece
+from expert_worker.weights.place import Place
 from protocol.bulk import WINDOW
 from protocol.holder.serve import Connection
 from protocol.messages import U8, FetchPiece, PieceBytes, PieceFailed
 
-Dial: TypeAlias = Callable[[str], Connection]
+Dial: TypeAlias = Callable[[Place], Connection]
 MAX_PAUSE_S = 1.0
 """Of a longer time between two looks the rest does not count: this process did not run."""
 
@@ -31,12 +32,12 @@ class Came:
 class Asking:
     """A connection to one that gives weights."""
 
-    def __init__(self, endpoint: str, fingerprint: str, dial: Dial) -> None:
-        self.endpoint = endpoint
+    def __init__(self, place: Place, fingerprint: str, dial: Dial) -> None:
+        self.place = place
         self._fingerprint = fingerprint
         self._dial = dial
         self._asked: dict[tuple[int, int], tuple[Piece, bytes]] = {}
-        self._line = dial(endpoint)
+        self._line = dial(place)
 
     @property
     def asked(self) -> int:
@@ -60,12 +61,12 @@ class Asking:
     def ask_again(self) -> None:
         """For all that has not come, over a fresh connection: the other side may be another process by now."""
         self.close()
-        self._line = self._dial(self.endpoint)
+        self._line = self._dial(self.place)
         for piece in self.pieces():
             self._send(piece)
 
     def hear(self, timeout_s: float) -> Came | None:
-        """The next piece that was asked for, or None if there is none in time."""
+        """The next piece that was asked for, or None if there is none in time. ConfigError if we are not let in."""
         message = self._line.receive(timeout_s)
         if not isinstance(message, PieceBytes | PieceFailed):
             return None

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocol.endpoints import check_endpoint
+from expert_worker.weights.place import Place
+from protocol.endpoints import check_named
 from protocol.errors import ConfigError
 from protocol.messages import U8, Holders, OfferPieces
 
@@ -29,7 +30,7 @@ class Directory:
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self._shape = shape
-        self._offers: dict[str, _Offer] = {}
+        self._offers: dict[Place, _Offer] = {}
         self._turn = 0
 
     def take(self, offer: OfferPieces, now: float) -> str:
@@ -37,24 +38,29 @@ class Directory:
         if offer.have.shape != self._shape:
             return f"experts of {offer.have.shape} (layers, experts) are offered, the model has {self._shape}"
         try:
-            check_endpoint(offer.endpoint, dial=True)
+            check_named(offer.endpoint, keyed=bool(offer.key))
         except ConfigError as error:
             return str(error)
         self._forget(now)
-        if offer.endpoint not in self._offers and len(self._offers) >= MOST:
+        place = Place(offer.endpoint, offer.key)  # nobody takes another's by offering his endpoint
+        if place not in self._offers and len(self._offers) >= MOST:
             return f"{MOST} others give already"
-        self._offers[offer.endpoint] = _Offer(have=offer.have, at=now)
+        self._offers[place] = _Offer(have=offer.have, at=now)
         return ""
 
     def holders(self, now: float) -> Holders:
         """Some of those that have anything, others each time."""
         self._forget(now)
-        endpoints = [endpoint for endpoint, offer in self._offers.items() if offer.have.any()]
-        if len(endpoints) > NAMED:
-            self._turn = (self._turn + NAMED) % len(endpoints)
-            endpoints = (endpoints[self._turn :] + endpoints[: self._turn])[:NAMED]
-        have = np.array([self._offers[endpoint].have for endpoint in endpoints], np.uint8)
-        return Holders(endpoints=endpoints, have=have.reshape(len(endpoints), *self._shape))
+        places = [place for place, offer in self._offers.items() if offer.have.any()]
+        if len(places) > NAMED:
+            self._turn = (self._turn + NAMED) % len(places)
+            places = (places[self._turn :] + places[: self._turn])[:NAMED]
+        have = np.array([self._offers[place].have for place in places], np.uint8)
+        return Holders(
+            endpoints=[place.endpoint for place in places],
+            keys=[place.key for place in places],
+            have=have.reshape(len(places), *self._shape),
+        )
 
     def _forget(self, now: float) -> None:
-        self._offers = {endpoint: offer for endpoint, offer in self._offers.items() if now - offer.at < LATELY_S}
+        self._offers = {place: offer for place, offer in self._offers.items() if now - offer.at < LATELY_S}

@@ -12,6 +12,7 @@ from expert_worker.supply import Supply
 from expert_worker.weights.asking import Came, Dial, Patience
 from expert_worker.weights.cache import Cache
 from expert_worker.weights.givers import Giver, Givers
+from expert_worker.weights.place import Place
 from protocol.errors import ExpertError
 from protocol.messages import MAX_DIGESTS, U8
 
@@ -30,11 +31,11 @@ DAMAGED_AT_MOST = 3
 class Fetching(Supply):
     """Of one worker; all of it in its control thread."""
 
-    def __init__(self, cache: Cache, endpoint: str, fingerprint: str, dial: Dial) -> None:
-        """`endpoint`: of the weights process beside the coordinator. Closes `cache` at the end."""
+    def __init__(self, cache: Cache, place: Place, fingerprint: str, dial: Dial) -> None:
+        """`place`: of the weights process beside the coordinator. Closes `cache` at the end."""
         super().__init__()
         self._cache = cache
-        self._endpoint = endpoint
+        self._place = place
         self._fingerprint = fingerprint
         self._dial = dial
         self._givers: Givers | None = None
@@ -45,7 +46,7 @@ class Fetching(Supply):
         self.counts["fetch_left_bytes"] = needed
         self._cache.check_room(self._cache.room_for(wanted))
         if needed:
-            log.info("fetching %.1f MB of weights from %s", needed / 1e6, self._endpoint)
+            log.info("fetching %.1f MB of weights from %s", needed / 1e6, self._place)
 
     def bring(self, layer: int, experts: Experts) -> Iterator[None]:
         """Fetch what is not there of these, LOOK_S for an item at most. ExpertError or RoomError if that fails."""
@@ -53,7 +54,7 @@ class Fetching(Supply):
         if not missing:
             return
         began = time.monotonic()
-        givers, self._givers = self._givers or Givers(self._endpoint, self._fingerprint, self._dial, began), None
+        givers, self._givers = self._givers or Givers(self._place, self._fingerprint, self._dial, began), None
         run = _Run(self._cache, givers, missing, self.counts)
         try:
             for _ in run.steps():
@@ -108,7 +109,7 @@ class _Run:
                 if self._look_at_others(waited_s):
                     patience.news()
             if waited_s >= GIVE_UP_S and heard is None:
-                why = f"nothing has come from {self._givers.endpoint} for {GIVE_UP_S:g} s"
+                why = f"nothing has come from {self._givers.place} for {GIVE_UP_S:g} s"
                 raise self._error(next(iter(self._numbers.values())), why)
             yield
 
@@ -142,12 +143,14 @@ class _Run:
         if came.data is not None:
             self._cache.write(number, came.data)
             self._counts["fetched_bytes"] += came.piece.bytes
+            if not self._givers.is_first(giver):
+                self._counts["fetched_from_caches"] += came.piece.bytes
             self._count_down(number)
             return
         if came.refused:
             if self._givers.is_first(giver):
-                raise self._error(number, f"{giver.asking.endpoint} has not got it: {came.refused}")
-            log.debug("%s has not got a piece: %s", giver.asking.endpoint, came.refused)
+                raise self._error(number, f"{giver.asking.place} has not got it: {came.refused}")
+            log.debug("%s has not got a piece: %s", giver.asking.place, came.refused)
         else:
             self._judge_damage(number, giver, came)
         giver.lacks.add(came.piece)
@@ -158,15 +161,15 @@ class _Run:
         layer, expert, role = self._cache.grid.owner(number)
         log.warning(
             "layer %d, expert %d: a piece of its %s (%d bytes at %d) came damaged from %s",
-            *(layer, expert, role, came.piece.bytes, came.piece.offset, giver.asking.endpoint),
+            *(layer, expert, role, came.piece.bytes, came.piece.offset, giver.asking.place),
         )
         first = self._givers.is_first(giver)
         self._damaged[number if first else giver] += 1
         if self._damaged[number if first else giver] < DAMAGED_AT_MOST:
             return
         if first:
-            raise self._error(number, f"a piece came damaged {DAMAGED_AT_MOST} times from {giver.asking.endpoint}")
-        log.warning("%s gives damaged pieces, and is asked for no more", giver.asking.endpoint)
+            raise self._error(number, f"a piece came damaged {DAMAGED_AT_MOST} times from {giver.asking.place}")
+        log.warning("%s gives damaged pieces, and is asked for no more", giver.asking.place)
         self._left.extend(self._numbers[piece] for piece in self._givers.drop(giver))
 
     def _look_at_others(self, waited_s: float) -> bool:

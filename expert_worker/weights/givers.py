@@ -10,6 +10,7 @@ import numpy as np
 
 from expert_worker.weights.asking import Asking, Came, Dial, Patience
 from expert_worker.weights.grid import Piece
+from expert_worker.weights.place import Place
 from protocol.errors import ConfigError
 from protocol.holder.serve import Connection
 from protocol.messages import MAX_DIGESTS, U8, AskDigests, AskHolders, Digests, Holders
@@ -20,6 +21,8 @@ SILENT_S = 5.0
 """Without any piece that was asked for: who gives for the coordinator is asked again, others no more."""
 REFRESH_S = 5.0
 """After so long it is asked again who else gives, and what."""
+USELESS_AT_MOST = 16
+"""Others that were given up, after which no more are asked: who names them again and again may do so to hold us up."""
 NEXT_S = 0.005
 """For whoever is asked first, before the others are looked at."""
 
@@ -34,6 +37,8 @@ class Giver:
     patience: Patience
     lacks: set[Piece] = field(default_factory=set)
     """What it turned out not to have, or damaged."""
+    shut: str = ""
+    """Why it does not let us in, if it does not."""
 
     def can_give(self, layer: int, expert: int, piece: Piece) -> bool:
         """Whether it is worth asking."""
@@ -46,18 +51,18 @@ class Giver:
 class Givers:
     """Of one worker, for a while. What others give is compared with digests of the one beside the coordinator."""
 
-    def __init__(self, endpoint: str, fingerprint: str, dial: Dial, now: float) -> None:
-        self.endpoint = endpoint
+    def __init__(self, place: Place, fingerprint: str, dial: Dial, now: float) -> None:
+        self.place = place
         """Where weights are given beside the coordinator."""
         self._fingerprint = fingerprint
         self._dial = dial
-        self.first = Giver(asking=Asking(endpoint, fingerprint, dial), has=None, patience=Patience(now))
+        self.first = Giver(asking=Asking(place, fingerprint, dial), has=None, patience=Patience(now))
         """The one beside the coordinator."""
         self._others: list[Giver] = []
-        self._line: Connection = dial(endpoint)  # for what is no piece
+        self._line: Connection = dial(place)  # for what is no piece
         self._asked_about_others = Patience(now)
         self._ask_about_others()
-        self._dropped: set[str] = set()
+        self._dropped: set[Place] = set()
         self._digests: dict[tuple[int, int], bytes] = {}
         self._questions: set[tuple[int, int]] = set()
 
@@ -108,22 +113,36 @@ class Givers:
         self._hear_of_others(now)
         waited = [giver for giver in self._all() if giver.asking.asked]
         for giver in waited:
-            if (came := giver.asking.hear(0)) is not None:
-                giver.patience.news()
+            if (came := self._hear(giver, 0)) is not None:
                 return giver, came
         first = waited[0] if waited else self.first
-        came = first.asking.hear(timeout_s if len(waited) < 2 and not self._questions else NEXT_S)
-        if came is None:
+        came = self._hear(first, timeout_s if len(waited) < 2 and not self._questions else NEXT_S)
+        return None if came is None else (first, came)
+
+    def _hear(self, giver: Giver, timeout_s: float) -> Came | None:
+        try:
+            came = giver.asking.hear(timeout_s)
+        except ConfigError as error:
+            if giver is self.first:
+                raise
+            giver.shut = str(error)
             return None
-        first.patience.news()
-        return first, came
+        if came is not None:
+            giver.patience.news()
+        return came
 
     def silent(self, now: float) -> Iterator[Piece]:
-        """Give up whoever was silent for long, but the first; what they were asked for is to be asked of others."""
+        """Give up whoever was silent for long, or does not let us in, but the first.
+
+        What they were asked for is to be asked of others.
+        """
         if self._asked_about_others.look(now) >= REFRESH_S:
             self._ask_about_others()
         for giver in self._all():
-            if not giver.asking.asked and not (giver is self.first and self._questions):
+            if giver.shut:
+                log.warning("%s is asked no more: %s", giver.asking.place, giver.shut)
+                yield from self.drop(giver)
+            elif not giver.asking.asked and not (giver is self.first and self._questions):
                 giver.patience.look(now)
                 giver.patience.news()
             elif giver.patience.look(now) >= SILENT_S:
@@ -132,16 +151,16 @@ class Givers:
                     giver.asking.ask_again()
                     self._questions = set()
                     self._line.close(0)
-                    self._line = self._dial(self.endpoint)
+                    self._line = self._dial(self.place)
                     self._ask_about_others()
                 else:
-                    log.warning("%s gives nothing any more; others are asked", giver.asking.endpoint)
+                    log.warning("%s gives nothing any more; others are asked", giver.asking.place)
                     yield from self.drop(giver)
 
     def drop(self, giver: Giver) -> list[Piece]:
         """Ask another one no more; returns what it was asked for."""
         self._others.remove(giver)
-        self._dropped.add(giver.asking.endpoint)
+        self._dropped.add(giver.asking.place)
         giver.asking.close()
         return giver.asking.pieces()
 
@@ -165,23 +184,23 @@ class Givers:
     def _hear_of_others(self, now: float) -> None:
         match self._line.receive(0):
             case Holders() as holders:
-                known = {giver.asking.endpoint: giver for giver in self._others}
-                for endpoint, have in zip(holders.endpoints, holders.have, strict=True):
-                    if endpoint in known:
-                        known[endpoint].has = have
-                    elif endpoint not in self._dropped:
-                        self._add(endpoint, have, now)
+                known = {giver.asking.place: giver for giver in self._others}
+                for place, have in zip(map(Place, holders.endpoints, holders.keys), holders.have, strict=True):
+                    if place in known:
+                        known[place].has = have
+                    elif place not in self._dropped and len(self._dropped) < USELESS_AT_MOST:
+                        self._add(place, have, now)
             case Digests() as digests:
                 for offset, digest in zip(digests.offset.tolist(), digests.sha256, strict=True):
                     self._digests[digests.file, offset] = digest.tobytes()
                 self._questions = set()
 
-    def _add(self, endpoint: str, have: U8, now: float) -> None:
-        log.info("%s gives weights too: %d experts", endpoint, int(have.sum()))
+    def _add(self, place: Place, have: U8, now: float) -> None:
         try:
-            asking = Asking(endpoint, self._fingerprint, self._dial)
+            asking = Asking(place, self._fingerprint, self._dial)
         except ConfigError as error:
-            self._dropped.add(endpoint)
-            log.debug("%s is not asked: %s", endpoint, error)
+            self._dropped.add(place)
+            log.warning("%s gives weights too, and is not asked: %s", place, error)
             return
+        log.info("%s gives weights too: %d experts", place, int(have.sum()))
         self._others.append(Giver(asking=asking, has=have, patience=Patience(now)))

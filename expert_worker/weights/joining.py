@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from expert_worker.weights.asking import Asking, Dial, Patience
@@ -16,6 +17,7 @@ from expert_worker.weights.cache import SETTLED_NS, Cache
 from expert_worker.weights.fetching import Fetching
 from expert_worker.weights.giving import check_name
 from expert_worker.weights.grid import Piece
+from expert_worker.weights.place import Place
 from protocol.bulk import BULK_FRAME_BYTES
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError, ModelError
@@ -43,15 +45,15 @@ def fetched_model(control: str, cache: Path, within_s: float, keys: DialKeys | N
 
     ConfigError or ModelError if no weights are given there `within_s`, or they are of no use here.
     """
-    endpoint = where_given(control, keys)
-    dial = dialling(endpoint, keys, patient=False)
-    offer = _offer(endpoint, within_s, dial)
+    place = where_given(control, keys)
+    dial = dialling(keys, patient=False)
+    offer = _offer(place, within_s, dial)
     folder = cache / offer.fingerprint
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder, within_s):
-            _make_files(folder, offer, Asking(endpoint, offer.fingerprint, dial), within_s)
-            return _opened(folder, offer, endpoint)
+            _make_files(folder, offer, Asking(place, offer.fingerprint, dial), within_s)
+            return _opened(folder, offer, place)
     except OSError as error:
         raise ConfigError(f"cache {folder} cannot be used: {error.strerror or error}") from None
 
@@ -65,8 +67,7 @@ def supply_of(model: Model, control: str, keys: DialKeys | None = None) -> Fetch
     model.there = cache.fitting(int(pages_of(model) or "0", 16))  # the same for all workers of this folder
     if model.there is not None:
         log.info("%s: the disk has room for %d of all experts", cache.folder, int(model.there.sum()))
-    endpoint = where_given(control, keys)
-    return Fetching(cache, endpoint, model.fingerprint, dialling(endpoint, keys))
+    return Fetching(cache, where_given(control, keys), model.fingerprint, dialling(keys))
 
 
 def opened_cache(model: Model) -> Cache:
@@ -80,27 +81,30 @@ def opened_cache(model: Model) -> Cache:
     return cache
 
 
-def where_given(control: str, keys: DialKeys | None) -> str:
+def where_given(control: str, keys: DialKeys | None) -> Place:
     """Where weights are given beside the coordinator at `control`. ConfigError if that may not be dialled."""
-    return bulk_endpoint(check_endpoint(control, dial=True, keyed=keys is not None))
+    endpoint = bulk_endpoint(check_endpoint(control, dial=True, keyed=keys is not None))
+    return Place(endpoint, "" if keys is None else keys.coordinator)
 
 
-def dialling(endpoint: str, keys: DialKeys | None, *, patient: bool = True) -> Dial:
-    """Dials `endpoint` with the `keys`, and others, which are on this machine, without: none of them has the key.
+def dialling(keys: DialKeys | None, *, patient: bool = True) -> Dial:
+    """Dials whoever has a key with the secret of `keys`, and who has none, on this machine, without.
 
     Unless `patient`, somebody there who breaks off every greeting is an error.
     """
 
-    def dial(to: str) -> Connection:
-        own = keys if to == endpoint else None
-        return Dialled(to, keys=own, patient=patient, max_frame_bytes=BULK_FRAME_BYTES)
+    def dial(to: Place) -> Connection:
+        if to.key and keys is None:
+            raise ConfigError("it has a key, and there is none here to be let in by: --keys FILE is expected")
+        own = replace(keys, coordinator=to.key) if to.key and keys is not None else None
+        return Dialled(to.endpoint, keys=own, patient=patient, max_frame_bytes=BULK_FRAME_BYTES)
 
     return dial
 
 
-def _offer(endpoint: str, within_s: float, dial: Dial) -> ModelOffer:
+def _offer(place: Place, within_s: float, dial: Dial) -> ModelOffer:
     """ConfigError if there is none in time, or it is of no use here."""
-    line = dial(endpoint)
+    line = dial(place)
     patience, asked_at = Patience(time.monotonic()), -ASK_AGAIN_S
     try:
         while (waited_s := patience.look(time.monotonic())) < within_s:
@@ -112,13 +116,13 @@ def _offer(endpoint: str, within_s: float, dial: Dial) -> ModelOffer:
                     _check(offer)
                     return offer
                 case Refused() as refused:
-                    raise ConfigError(f"the weights process at {endpoint} refused: {refused.in_words()}")
+                    raise ConfigError(f"the weights process at {place} refused: {refused.in_words()}")
                 case PieceFailed(reason=reason):
-                    raise ConfigError(f"no weights are to be had from {endpoint}: {reason}")
+                    raise ConfigError(f"no weights are to be had from {place}: {reason}")
     finally:
         line.close(0)
     raise ConfigError(
-        f"nobody gives weights at {endpoint}, within {within_s:g} s: does the cluster file there say bulk = true, in "
+        f"nobody gives weights at {place}, within {within_s:g} s: does the cluster file there say bulk = true, in "
         "[coordinator]? With the model's file here, take --model instead"
     )
 
@@ -135,7 +139,7 @@ def _check(offer: ModelOffer) -> None:
         raise ConfigError(f"a file's head of {max(offer.heads)} bytes is offered, {2 * HEADER_LIMIT} at most expected")
 
 
-def _opened(folder: Path, offer: ModelOffer, endpoint: str) -> Model:
+def _opened(folder: Path, offer: ModelOffer, place: Place) -> Model:
     """ModelError if the files are not what was offered."""
     for name in offer.names:  # another process may be writing them
         os.utime(folder / name, ns=(SETTLED_NS, SETTLED_NS))
@@ -144,7 +148,7 @@ def _opened(folder: Path, offer: ModelOffer, endpoint: str) -> Model:
         model.close()
         raise ModelError(
             f"{folder}: the files' heads make model {model.fingerprint}, and {offer.fingerprint} was offered by "
-            f"{endpoint}; remove the folder to fetch them again"
+            f"{place}; remove the folder to fetch them again"
         )
     return model
 
@@ -217,13 +221,13 @@ def _fetch(piece: Piece, asking: Asking, within_s: float) -> bytes:
                 asking.ask_again()
             continue
         if came.refused:
-            raise ConfigError(f"no weights are to be had from {asking.endpoint}: {came.refused}")
+            raise ConfigError(f"no weights are to be had from {asking.place}: {came.refused}")
         if came.data is not None:
             return came.data.tobytes()
         damaged += 1
         log.warning(
-            "%d bytes at %d of file %d came damaged from %s", piece.bytes, piece.offset, piece.file, asking.endpoint
+            "%d bytes at %d of file %d came damaged from %s", piece.bytes, piece.offset, piece.file, asking.place
         )
         asking.ask(piece)
     why = f"{damaged} times damaged" if damaged else f"not within {within_s:g} s"
-    raise ConfigError(f"{piece.bytes} bytes at {piece.offset} of file {piece.file} came {why} from {asking.endpoint}")
+    raise ConfigError(f"{piece.bytes} bytes at {piece.offset} of file {piece.file} came {why} from {asking.place}")

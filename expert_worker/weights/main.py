@@ -31,13 +31,15 @@ from pathlib import Path
 from expert_worker.weights.giving import Giving
 from expert_worker.weights.joining import dialling, fetched_model, opened_cache, where_given
 from expert_worker.weights.offering import Offering
+from expert_worker.weights.place import Place
 from expert_worker.weights.rate import Rate
-from protocol.bulk import BULK_FRAME_BYTES, DEFAULT_MB_S, MAX_MB_S, QUEUE
+from protocol.bulk import ASKED_FRAME_BYTES, BULK_FRAME_BYTES, DEFAULT_MB_S, MAX_MB_S, QUEUE
 from protocol.ending import exit_code
-from protocol.keys import ListenKeys, dial_keys
+from protocol.endpoints import check_named
+from protocol.keys import ListenKeys, dial_keys, giving_keys
 from protocol.messages import PieceBytes
 from protocol.model import Model
-from protocol.wire import Bound
+from protocol.wire import Bound, public_of
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +65,7 @@ def _run(options: argparse.Namespace) -> None:
         _give_from_cache(options)
         return
     with Model.open(options.model) as model:
-        _give(Giving(model), options)
+        _give(Giving(model), options, None if options.keys is None else ListenKeys.load(options.keys))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -73,7 +75,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--cache", type=Path, metavar="DIR", help="give what is in this cache of a worker, instead")
     add("--connect", metavar="ENDPOINT", help="where the coordinator listens; with --cache")
     add("--listen", required=True, metavar="ENDPOINT", help="where workers dial")
-    add("--keys", type=Path, metavar="PATH", help="folder of keys to listen with; with --cache, to dial with")
+    add("--keys", type=Path, metavar="PATH", help="folder of keys to listen with; with --cache, to dial with, too")
     add("--mb-s", type=_rate, default=DEFAULT_MB_S, metavar="N", help="megabytes a second at most, to all together")
     add("--parent", type=int, metavar="PID", help="die with this process")
     add("--log", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
@@ -84,25 +86,36 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _give_from_cache(options: argparse.Namespace) -> None:
-    keys = dial_keys(options.keys)
-    endpoint = where_given(options.connect, keys)
+    keys, own = dial_keys(options.keys), None if options.keys is None else giving_keys(options.keys)
+    place = _place(options, own)
     with fetched_model(options.connect, options.cache, OFFER_WITHIN_S, keys) as model, opened_cache(model) as cache:
-        offering = Offering(dialling(endpoint, keys)(endpoint), model.fingerprint, options.listen, cache)
+        line = dialling(keys)(where_given(options.connect, keys))
+        offering = Offering(line, model.fingerprint, place, cache)
         try:
-            _give(Giving(model, cache), options, offering.tick)
+            _give(Giving(model, cache), options, own, offering.tick)
         finally:
             offering.close()
 
 
-def _give(giving: Giving, options: argparse.Namespace, tick: Callable[[float], None] = lambda now: None) -> None:
+def _place(options: argparse.Namespace, own: ListenKeys | None) -> Place:
+    """Where others are told to dial. ConfigError if they cannot, or may not without a key."""
+    return Place(check_named(options.listen, keyed=own is not None), "" if own is None else public_of(own.secret))
+
+
+def _give(
+    giving: Giving,
+    options: argparse.Namespace,
+    keys: ListenKeys | None,
+    tick: Callable[[float], None] = lambda now: None,
+) -> None:
     """Until a signal comes; `tick` is called again and again."""
     signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: signals.append(number))
     os.nice(NICE)
     rate = Rate(options.mb_s * 1e6, time.monotonic())
-    keys = None if options.keys is None or options.cache is not None else ListenKeys.load(options.keys)
-    with Bound(options.listen, keys=keys, max_frame_bytes=BULK_FRAME_BYTES, queue=QUEUE) as bulk:
+    sizes = {"max_frame_bytes": BULK_FRAME_BYTES, "heard_frame_bytes": ASKED_FRAME_BYTES}
+    with Bound(options.listen, keys=keys, queue=QUEUE, **sizes) as bulk:
         loaded()
         pieces = given = 0
         log.info("giving model %s at %s, %g MB/s at most", giving.offer.fingerprint, bulk.endpoint, options.mb_s)

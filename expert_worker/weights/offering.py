@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from expert_worker.weights.cache import Cache
+from expert_worker.weights.place import Place
 from protocol.errors import ModelError
 from protocol.holder.serve import Connection
 from protocol.messages import OfferPieces, PieceFailed
@@ -13,11 +14,11 @@ AGAIN_S = 2.0
 class Offering:
     """Of one cache. Times are readings of any one clock, in seconds."""
 
-    def __init__(self, line: Connection, fingerprint: str, endpoint: str, cache: Cache) -> None:
-        """`line` goes to the process beside the coordinator; `endpoint` is where pieces are given."""
+    def __init__(self, line: Connection, fingerprint: str, place: Place, cache: Cache) -> None:
+        """`line` goes to the process beside the coordinator; `place` is where pieces are given."""
         self._line = line
         self._fingerprint = fingerprint
-        self._endpoint = endpoint
+        self._place = place
         self._cache = cache
         self._next_at: float | None = None
 
@@ -25,11 +26,11 @@ class Offering:
         """ModelError if the offer is not wanted: another model is used by now, for example."""
         answer = self._line.receive(0)
         if isinstance(answer, PieceFailed):
-            raise ModelError(f"what is given at {self._endpoint} is not wanted: {answer.reason}")
+            raise ModelError(f"what is given at {self._place} is not wanted: {answer.reason}")
         if self._next_at is None or now >= self._next_at:
             self._next_at = now + AGAIN_S
-            have = self._cache.there()
-            self._line.send(OfferPieces(fingerprint=self._fingerprint, endpoint=self._endpoint, have=have))
+            where = {"endpoint": self._place.endpoint, "key": self._place.key}
+            self._line.send(OfferPieces(fingerprint=self._fingerprint, have=self._cache.there(), **where))
 
     def close(self) -> None:
         """It will be forgotten in a while."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ProtocolError
 
-PROTOCOL = 7
+PROTOCOL = 8
 """docs/protocol.md tells what changed; the handshake refuses any other number."""
 
 MAX_ROWS = 512

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from protocol.errors import ProtocolError
+from protocol.keys import is_key
 from protocol.messages.base import I64, U8, Message, Spec, at_least
 
 MAX_PIECE_BYTES = 1 << 20
@@ -114,7 +115,11 @@ class OfferPieces(Message):
 
     fingerprint: str
     endpoint: str  # where it listens
+    key: str  # public, which it proves to have there; empty: none
     have: Annotated[U8, Spec("u1", 2)]  # (layers, experts): 1 for those that are there
+
+    def __post_init__(self) -> None:
+        _check_keys(self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,8 +134,18 @@ class Holders(Message):
     """Weights process to worker: these do, of those that have said so lately."""
 
     endpoints: list[str]
+    keys: list[str]  # of each: as of OfferPieces
     have: Annotated[U8, Spec("u1", 3)]  # (endpoints, layers, experts): as of OfferPieces
 
     def __post_init__(self) -> None:
-        if len(self.have) != len(self.endpoints):
-            raise ProtocolError(f"{len(self.endpoints)} endpoints, with {len(self.have)} sets of experts")
+        if not len(self.endpoints) == len(self.keys) == len(self.have):
+            found = f"{len(self.keys)} keys and {len(self.have)} sets of experts"
+            raise ProtocolError(f"{len(self.endpoints)} endpoints, with {found}")
+        _check_keys(*self.keys)
+
+
+def _check_keys(*keys: str) -> None:
+    """Whoever dials with one hands it to libzmq."""
+    for key in keys:
+        if key and not is_key(key):
+            raise ProtocolError(f"a public key of 40 characters of Z85 is expected, or none, found {key[:60]!r}")

@@ -65,12 +65,12 @@ class Refusal:
             self._hung_up_at.clear()
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and self._keys is not None:
             return (
-                f"the coordinator at {self._endpoint} does not let in the key of {self._keys.origin}: its public half "
+                f"whoever listens at {self._endpoint} does not let in the key of {self._keys.origin}: its public half "
                 "is not, or no longer, among the files of its folder of allowed keys"
             )
         elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value == _WRONG:
             if self._keys is None:
-                return f"the coordinator at {self._endpoint} lets in nobody without a key: --keys FILE is expected"
+                return f"whoever listens at {self._endpoint} lets in nobody without a key: --keys FILE is expected"
             return f"whoever listens at {self._endpoint} uses no keys, so none can be proved; {self._keys.origin} found"
         elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and self._keys is not None and not self._patient:
             return self._hung_up(self._keys)

@@ -68,11 +68,13 @@ class _Socket:
         copied_frames: int,
         keys: DialKeys | ListenKeys | None,
         queue: int | None = None,
+        heard_frame_bytes: int | None = None,
     ) -> None:
         self.dropped = 0
         """Malformed messages so far, and those of a key that was taken back."""
         self._kind = kind
         self._max_frame_bytes = max_frame_bytes
+        self._heard_frame_bytes = heard_frame_bytes or max_frame_bytes
         self._copied_frames = copied_frames
         self._keys = keys
         self._queue = queue
@@ -90,7 +92,7 @@ class _Socket:
             zmq.LINGER: 0,
             zmq.SNDHWM: self._queue or SEND_QUEUE,
             zmq.RCVHWM: self._queue or RECEIVE_QUEUE,
-            zmq.MAXMSGSIZE: self._max_frame_bytes + (0 if keys is None else SEALED_BYTES),
+            zmq.MAXMSGSIZE: self._heard_frame_bytes + (0 if keys is None else SEALED_BYTES),
             zmq.RECONNECT_IVL: RECONNECT_MS,
             zmq.RECONNECT_IVL_MAX: RECONNECT_MOST_MS,
         }
@@ -221,16 +223,24 @@ class Bound(_Socket):
         *,
         keys: ListenKeys | None = None,
         max_frame_bytes: int = SMALL_FRAME_BYTES,
+        heard_frame_bytes: int | None = None,
         queue: int | None = None,
     ) -> None:
         """Listen. ConfigError if the endpoint cannot be had, or is not on this machine and there are no `keys`.
 
-        No peer may send a frame longer than `max_frame_bytes`, MAX_FRAME_BYTES at most, nor does this side. With
-        `queue`, so many messages at most wait for a peer, or of one.
+        No peer may send a frame longer than `max_frame_bytes`, MAX_FRAME_BYTES at most, nor does this side; than
+        `heard_frame_bytes`, if given, no peer may. With `queue`, so many messages at most wait for a peer, or of one.
         """
         endpoint = check_endpoint(endpoint, keyed=keys is not None)
         # Copied are the peer, and the frame with all that is small.
-        super().__init__(zmq.ROUTER, max_frame_bytes=max_frame_bytes, copied_frames=2, keys=keys, queue=queue)
+        super().__init__(
+            zmq.ROUTER,
+            max_frame_bytes=max_frame_bytes,
+            heard_frame_bytes=heard_frame_bytes,
+            copied_frames=2,
+            keys=keys,
+            queue=queue,
+        )
         self._allowed = None if keys is None else keys.allowed
         self._sender = ""
         self.endpoint = self._bind(endpoint)

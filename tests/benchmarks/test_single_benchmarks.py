@@ -104,6 +104,12 @@ def test_the_cost_of_a_layer_input_has_every_side() -> None:
     assert [row[0] for row in rows[1:]] == ["no lookahead", "lookahead", "it does nothing"]
 
 
+def test_planning_has_a_row_for_each_number_of_workers_room_and_replicas() -> None:
+    rows = printed("planning.py", "--workers", "2", "3", "--rounds", "1")
+    assert [row[0] for row in rows[1:]] == ["2"] * 3 + ["3"] * 3
+    assert all(float(cell) > 0 for row in rows[1:] for cell in row[3:])
+
+
 @pytest.mark.cluster
 @pytest.mark.timeout(110)
 def test_simulated_clusters_have_a_row_for_each_number_of_workers(tiny_model: Path) -> None:

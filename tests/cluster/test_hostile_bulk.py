@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,12 @@ import numpy as np
 import psutil
 import pytest
 import zmq
+from clusters import PATIENT, in_force, live_cluster, worker_of
 from command_line import environment, wait_until
+from footprint import memory_of
 from free_ports import three_ports
+from hostile import FOR_S, KINDS, Attack
+from reference_answer import Reference
 
 from protocol.bulk import BULK_FRAME_BYTES
 from protocol.codec import encode
@@ -33,12 +38,15 @@ from protocol.messages import (
     PieceBytes,
     Stop,
 )
+from protocol.neighbours import bulk_endpoint
 from protocol.wire import Dialled
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(FOR_S * 3 + 180)]
 
 M = TypeVar("M", bound=Message)
 
+MOST_MORE = 96 << 20
+"""Bytes that it may have more than before while everything is sent to it."""
 MAY_GROW = 60 << 20
 """Bytes: two queues of pieces, and what libzmq and the kernel have on their way."""
 
@@ -117,7 +125,9 @@ def test_garbage_and_what_is_none_of_its_business_change_nothing(weights: Weight
     others = [
         Stop(),
         AskDigests(fingerprint=weights.offer.fingerprint, file=0, offset=huge, bytes=np.ones(MAX_DIGESTS, np.int64)),
-        OfferPieces(fingerprint=weights.offer.fingerprint, endpoint="x" * 60_000, have=np.ones((999, 999), np.uint8)),
+        OfferPieces(
+            fingerprint=weights.offer.fingerprint, endpoint="x" * 60_000, key="", have=np.ones((700, 700), np.uint8)
+        ),
         weights.fetch(file=2**62),
         weights.fetch(offset=2**63 - 1),
         AskModel(protocol=-1),
@@ -129,3 +139,31 @@ def test_garbage_and_what_is_none_of_its_business_change_nothing(weights: Weight
     assert weights.ask(AskModel(protocol=PROTOCOL), ModelOffer).names == weights.offer.names
     assert weights.process.poll() is None
     assert weights.resident() - before < MAY_GROW
+
+
+def test_hostile_bytes_on_bulk_during_answers_change_nothing_and_take_no_memory(
+    demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
+) -> None:
+    """A worker without a model comes meanwhile; it gets all of its weights, if not before the end of the attack."""
+    caches = {number: tmp_path / f"cache-{number}" for number in range(2)}
+    settings = {"listen": f"tcp://127.0.0.1:{three_ports()}", "caches": caches, "coordinator_options": PATIENT}
+    with live_cluster(demo_model, tmp_path, workers=1, **settings) as cluster:
+        pid, port = cluster.weights.pid, int(bulk_endpoint(cluster.endpoint).rpartition(":")[2])
+        reference.check(cluster.answer(prompt, 100))
+        before, most, answers = memory_of(pid).anonymous, 0, 0
+        with Attack(port, 0) as attack:
+            until = time.monotonic() + FOR_S
+            cluster.workers.append(cluster.start_worker(1))
+            while time.monotonic() < until or not all(attack.done.values()):
+                reference.check(cluster.answer(prompt, 60))
+                most, answers = max(most, memory_of(pid).anonymous), answers + 1
+        cluster.wait_for(lambda report: in_force(report) == 2, 60.0)
+        answer = cluster.answer(prompt, 200)
+        reference.check(answer)
+        assert answer.report["local_entries"] == 0
+        assert worker_of(answer.report, "worker-1")["calls"]
+        assert most - before < MOST_MORE, (before, most)
+        assert answers > 0
+        assert all(attack.done[kind] for kind in KINDS)
+        assert cluster.weights.exit_code() is None
+        cluster.wait_for(lambda report: psutil.Process(pid).num_fds() < 100)  # what was opened is closed

@@ -1,11 +1,7 @@
-"""Everything that can be sent to every port that a coordinator listens at, during an answer: same bits, bounded memory.
-
-For some seconds; EXPERTMESH_HOSTILE_S says for how many.
-"""
+"""Everything that can be sent to all ports of a coordinator, during an answer: same bits, bounded memory."""
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,10 +11,9 @@ import pytest
 from clusters import PATIENT, Then, in_force, live_cluster
 from footprint import memory_of
 from free_ports import three_ports
-from hostile import KINDS, Attack
+from hostile import FOR_S, KINDS, Attack
 from reference_answer import Reference
 
-FOR_S = float(os.environ.get("EXPERTMESH_HOSTILE_S", "8"))
 MOST_MORE = 96 << 20
 """Bytes that a coordinator may have more than before: what is announced is a thousand times that."""
 

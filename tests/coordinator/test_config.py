@@ -186,6 +186,38 @@ def test_keys_let_a_cluster_listen_to_other_machines(tmp_path: Path) -> None:
     assert config.workers[0].keys_path == keys / "garage.key"
 
 
+def test_with_keys_caches_are_given_to_other_machines_too(tmp_path: Path) -> None:
+    keys = key_folder(tmp_path / "keys", "garage")
+    text = """
+        [model]
+        path = "model.gguf"
+        [coordinator]
+        listen = "tcp://0.0.0.0:7600"
+        [keys]
+        path = "keys"
+        [[workers]]
+        name = "here"
+        cache = "cache"
+        give = "tcp://10.0.0.1:7700"
+        [[workers]]
+        name = "garage"
+        host = "ssh://garage"
+        cache = "/cache"
+        give = "tcp://10.0.0.2:7700"
+        keys_path = "/etc/keys"
+    """
+    here, garage = read(tmp_path, text).workers
+    assert (here.give, garage.give, garage.keys_path) == (
+        "tcp://10.0.0.1:7700",
+        "tcp://10.0.0.2:7700",
+        Path("/etc/keys"),
+    )
+    [found] = problems(tmp_path, text.replace('cache = "cache"', 'cache = "cache"\nkeys_path = "keys/garage.key"'))
+    assert f"keys: {keys}/garage.key: a key to dial with, and whoever gives needs one to listen with, too" in found
+    [found] = problems(tmp_path, text.replace('keys_path = "/etc/keys"', ""))
+    assert found.endswith("the cluster has keys, and a path of its key there is expected: keys_path")
+
+
 def test_all_problems_come_at_once_in_order_of_lines(tmp_path: Path) -> None:
     text = """\
 [model]

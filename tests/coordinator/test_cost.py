@@ -55,11 +55,25 @@ def test_of_those_who_can_each_entry_goes_to_whoever_is_done_first() -> None:
     assert shared_out(ids, able, mesh).tolist() == [[0, 0, 3, 1], [0, 0, 3, 1], [1, 0, 2, 1]]
 
 
+def test_only_who_holds_an_expert_is_asked_for_it_though_some_have_a_second_holder() -> None:
+    stock = Stock(slot_bytes=(1,), experts=6)
+    placement = place(
+        1, stock, np.zeros((1, 6), np.uint8), [Holder(serial=one, room=-1) for one in range(3)], replicas=1.5
+    )
+    assert (placement.also != LOCAL).sum() == 3
+    able = holders_of(placement, [0], paces(*[Pace(entry_s=1.0)] * 3))[0]
+    for expert, row in enumerate(able):
+        who = {int(placement.owner[0, expert]), int(placement.also[0, expert])} - {LOCAL}
+        assert [number - 2 for number in np.flatnonzero(row)] == sorted(who), (
+            "columns 0 and 1 are the coordinator's own"
+        )
+
+
 def test_a_team_may_compute_whatever_one_of_it_owns() -> None:
     stock = Stock(slot_bytes=(1,), experts=3)
     holders = [Holder(serial=0, room=-1, pages="a"), Holder(serial=1, room=-1), Holder(serial=2, room=-1, pages="a")]
     placement = place(1, stock, np.array([[0, 0, 0]], np.uint8), holders)
-    able = holders_of(placement, 0, paces(*[Pace(entry_s=1.0)] * 3))
+    able = holders_of(placement, [0], paces(*[Pace(entry_s=1.0)] * 3))[0]
     assert placement.owner.tolist() == [[0, 1, 2]]
     assert able[:, 2:].tolist() == [[True, False, True], [False, True, False], [True, False, True]]
 
@@ -68,7 +82,7 @@ def test_a_holder_without_a_pace_is_named() -> None:
     stock = Stock(slot_bytes=(1,), experts=2)
     placement = place(1, stock, np.zeros((1, 2), np.uint8), [Holder(serial=0, room=-1), Holder(serial=7, room=-1)])
     with pytest.raises(ValueError, match=r"also of \[7\] expected"):
-        holders_of(placement, 0, paces(Pace(entry_s=1.0)))
+        holders_of(placement, [0], paces(Pace(entry_s=1.0)))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 5))

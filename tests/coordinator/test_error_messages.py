@@ -604,6 +604,31 @@ CLUSTERS: dict[str, tuple[str, str]] = {
         f'{MODEL}{GROUP}give = "tcp://127.0.0.1:7700"\n',
         "line 5: workers.give: what is in their cache is given there, so it needs cache",
     ),
+    "giving at all addresses": (
+        f'{MODEL}{GROUP}cache = "c"\ngive = "tcp://0.0.0.0:7700"\n',
+        "line 6: workers.give: endpoint 'tcp://0.0.0.0:7700': others are told to dial it, so one address of this "
+        "machine is expected, not all",
+    ),
+    "giving at any port": (
+        f'{MODEL}{GROUP}cache = "c"\ngive = "tcp://127.0.0.1:*"\n',
+        "line 6: workers.give: endpoint 'tcp://127.0.0.1:*': a port from 1 to 65535 expected",
+    ),
+    "giving to other machines without keys": (
+        f'{MODEL}{GROUP}cache = "c"\ngive = "tcp://10.0.0.2:7700"\n',
+        "line 6: workers.give: tcp://10.0.0.2:7700 can be reached from elsewhere, and nothing on the wire is "
+        "encrypted without keys: make some by `expertmesh keys new keys`, and add a section [keys] with "
+        'path = "keys"',
+    ),
+    "giving on another machine without keys": (
+        f'{MODEL}{GROUP}host = "ssh://garage"\ncache = "/c"\ngive = "tcp://10.0.0.2:7700"\n',
+        "line 7: workers.give: tcp://10.0.0.2:7700 can be reached from elsewhere, and nothing on the wire is "
+        "encrypted without keys: make some by `expertmesh keys new keys`, and add a section [keys] with "
+        'path = "keys"',
+    ),
+    "giving on another machine to itself": (
+        f'{MODEL}{GROUP}host = "ssh://garage"\ncache = "/c"\ngive = "tcp://127.0.0.1:7700"\n',
+        "line 7: workers.give: no other machine can dial tcp://127.0.0.1:7700: an address of that one is expected",
+    ),
     "peer called as what gives": (
         f'{MODEL}{GROUP}cache = "c"\ngive = "ipc://@g"\n[[peers]]\nname = "box-weights"\n',
         "line 8: peers.name: what gives from a cache is called box-weights too",

@@ -81,6 +81,16 @@ def test_a_problem_names_the_machine_and_what_was_found(report: HostReport, said
     assert judged(report) == [f"box on ssh://me@garage: {said}"]
 
 
+@pytest.mark.parametrize("taken", [{}, {"tcp://10.0.0.2:7700": ""}, 3])
+def test_where_weights_are_given_there_nobody_else_listens(taken: Any) -> None:
+    giver = WorkerGroup(name="attic", host=HOST, cache=Path("/c"), give="tcp://10.0.0.2:7700")
+    assert judged(told(taken=taken), giver) == []
+    error = "Cannot assign requested address"
+    assert judged(told(taken={giver.give: error}), giver) == [
+        f"attic on ssh://me@garage: nobody can listen at {giver.give}, where weights are to be given: {error}"
+    ]
+
+
 def test_a_loopback_endpoint_that_nobody_listens_at_there_needs_a_tunnel_and_is_no_problem() -> None:
     report = told(heard={LISTEN: {"error": "Connection refused"}})
     assert judged(report) == []

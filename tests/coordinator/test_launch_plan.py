@@ -267,3 +267,26 @@ def test_a_cache_may_be_given_to_others_by_a_process_beside_its_workers() -> Non
     assert giver.name == "attic-weights"
     assert not any(group.give for group in kept_private(config).workers)  # its endpoint may be another cluster's
     assert " ".join(giver.command[4:]) == ("--cache /cache --connect ipc://@x --listen tcp://127.0.0.1:7700 --mb-s 100")
+
+
+def test_a_cache_on_another_machine_is_given_there_with_a_key_of_its_own() -> None:
+    garage, gives = Host(name="garage"), "tcp://10.0.0.2:7700"
+    attic = {"cache": Path("/cache"), "keys_path": Path("/etc/keys"), "command": ("/opt/expertmesh",)}
+    config = ClusterConfig(
+        model=MODEL,
+        coordinator=CoordinatorConfig(listen="tcp://0.0.0.0:7600", threads=1),
+        workers=(
+            WorkerGroup(name="attic", host=garage, give=gives, **attic),  # type: ignore[arg-type]
+            WorkerGroup(name="here", cache=Path("/own"), give="tcp://10.0.0.1:7700"),
+        ),
+        launch=LaunchConfig(address="10.0.0.1"),
+        keys=Path("/keys"),
+    )
+    _, _, far, near, *_ = resolve(config, python="py", cores=()).processes
+    assert (far.name, far.host, near.name, near.host) == ("attic-weights", garage, "here-weights", None)
+    assert far.command[-1] == (
+        "exec /opt/expertmesh hosted run --cores 0 weights --cache /cache --connect tcp://10.0.0.1:7600 "
+        f"--listen {gives} --keys /etc/keys --mb-s 100"
+    )
+    assert near.command[:4] == ("py", "-P", "-m", "expert_worker.weights.main")
+    assert " ".join(near.command[-4:]) == "--keys /keys --mb-s 100"

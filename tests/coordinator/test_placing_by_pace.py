@@ -15,7 +15,7 @@ from coordinator.placement import Holder, Placement, place
 from coordinator.plan import DEVICE, LOCAL
 from coordinator.profile import F64
 from coordinator.sampled_rows import expected_use
-from coordinator.spread import NOBODY, Crew, fair_shares, spread
+from coordinator.spread import NOBODY, fair_shares, spread
 from protocol.messages import I64, U8
 from protocol.stock import Stock
 
@@ -172,15 +172,11 @@ def test_when_one_leaves_only_what_it_had_moves(data: st.DataObject) -> None:
 
 
 def test_who_keeps_less_keeps_what_is_used_most() -> None:
-    crew = Crew(
-        able=np.ones((2, 4), np.bool_),
-        use=np.array([0.4, 0.3, 0.2, 0.1]),
-        entry_s=np.ones(2),
-        call_s=np.zeros(2),
-    )
-    before: I64 = np.zeros(4, np.int64)
-    assert spread(crew.able, crew, before).tolist() == [0, 1, 1, 0]
-    assert spread(np.zeros((2, 4), np.bool_), None, before).tolist() == [NOBODY] * 4
+    use = np.array([[0.4, 0.3, 0.2, 0.1]])
+    before: I64 = np.zeros((1, 4), np.int64)
+    able = np.ones((1, 4, 2), np.uint8)
+    assert spread(able, use, np.ones(2), np.zeros(2), before=before).tolist() == [[0, 1, 1, 0]]
+    assert spread(0 * able, use, np.ones(2), np.zeros(2), before=before).tolist() == [[NOBODY] * 4]
 
 
 # --- everything at the same time ------------------------------------------------------------------------------------

@@ -10,12 +10,25 @@ import msgpack
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from message_examples import ANY_MESSAGE, examples, hello, run_experts, same, stage_exchange, submit, sums, welcome
+from message_examples import ANY_MESSAGE, KEY, examples, hello, run_experts, same, stage_exchange, submit, sums, welcome
 
 from protocol import codec
 from protocol.errors import ProtocolError
 from protocol.fields import MAX_DEPTH, MAX_ITEMS, MAX_TEXT_BYTES
-from protocol.messages import NO_RANK, PROTOCOL, Any_, Assign, Hello, Message, Refused, Status, Submit, WorkFailed
+from protocol.messages import (
+    NO_RANK,
+    PROTOCOL,
+    Any_,
+    Assign,
+    Hello,
+    Holders,
+    Message,
+    OfferPieces,
+    Refused,
+    Status,
+    Submit,
+    WorkFailed,
+)
 
 EXAMPLES = examples()
 ASSIGN = Assign(placement=1, in_force=0, held=np.eye(3, dtype=np.uint8), rank=NO_RANK)
@@ -116,6 +129,28 @@ def test_a_rank_travels_beside_what_is_held() -> None:
 def test_what_is_no_ranking_is_refused(rank: Any, said: str) -> None:
     with pytest.raises(ProtocolError, match=said):
         Assign(placement=1, in_force=0, held=HELD, rank=rank)
+
+
+# --- keys -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["x", KEY[1:], f"{KEY}a", f"{KEY[1:]}\n", "#" * 40, "\N{BRAIN}" * 40, "x" * 60_000])
+def test_what_is_no_public_key_is_refused_before_anybody_dials_with_it(key: str) -> None:
+    said = "a public key of 40 characters of Z85 is expected, or none, found"
+    for message in (example for example in EXAMPLES if isinstance(example, OfferPieces | Holders)):
+        header = header_of(message)
+        if isinstance(message, Holders):
+            header["fields"]["keys"][0] = key
+        else:
+            header["fields"]["key"] = key
+        with pytest.raises(ProtocolError, match=said) as refused:
+            decode_with(message, header)
+        assert len(str(refused.value)) < 300
+
+
+def test_each_holder_has_a_key_or_an_empty_one() -> None:
+    with pytest.raises(ProtocolError, match="2 endpoints, with 1 keys and 2 sets of experts"):
+        Holders(endpoints=["ipc://@a", "ipc://@b"], keys=[KEY], have=np.ones((2, 3, 4), np.uint8))
 
 
 # --- another version ----------------------------------------------------------------------------------------------

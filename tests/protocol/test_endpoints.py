@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.endpoints import as_dialled, check_endpoint, is_local
+from protocol.endpoints import as_dialled, check_endpoint, check_named, is_local
 from protocol.errors import ConfigError
 
 
@@ -103,3 +103,17 @@ def test_another_port_is_dialled_at_the_host_that_is_known() -> None:
     assert as_dialled("tcp://[::1]:7600", "tcp://[::]:7601") == "tcp://[::1]:7601"
     assert as_dialled("ipc://@x", "ipc://@x-work") == "ipc://@x-work"
     assert as_dialled("tcp://127.0.0.1:7600", "ipc://@x-work") == "ipc://@x-work"
+
+
+def test_where_others_are_told_to_dial_is_one_address() -> None:
+    assert check_named("tcp://localhost:7700") == "tcp://127.0.0.1:7700"
+    assert check_named("ipc://@name", keyed=True) == "ipc://@name"
+    assert check_named("tcp://10.0.0.2:7700", keyed=True) == "tcp://10.0.0.2:7700"
+    for everywhere in ("tcp://0.0.0.0:7700", "tcp://*:7700", "tcp://[::]:7700", "tcp://[::0]:7700"):
+        with pytest.raises(ConfigError, match="others are told to dial it, so one address"):
+            check_named(everywhere, keyed=True)
+    for bad in ("tcp://garage.local:7700", "tcp://10.0.0.2:*"):
+        with pytest.raises(ConfigError):
+            check_named(bad, keyed=True)
+    with pytest.raises(ConfigError, match="needs keys"):
+        check_named("tcp://10.0.0.2:7700")

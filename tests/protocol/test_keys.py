@@ -11,7 +11,7 @@ from key_folders import key_folder, secrets_of, take_back
 
 from coordinator.key_files import add_key
 from protocol.errors import ConfigError
-from protocol.keys import ALLOWED_FOLDER, AllowList, DialKeys, ListenKeys, is_key
+from protocol.keys import ALLOWED_FOLDER, AllowList, DialKeys, ListenKeys, giving_keys, is_key
 from protocol.wire import new_pair, public_of
 
 
@@ -71,6 +71,34 @@ def test_there_is_one_key_of_a_name_and_one_coordinator(folder: Path) -> None:
     with pytest.raises(ConfigError, match="a key cannot be called 'server'"):
         add_key(folder, "server")
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_who_gives_has_a_folder_with_a_key_of_its_own(folder: Path) -> None:
+    secret, ours, allowed = add_key(folder, "attic", gives=True)
+    assert (secret, ours, allowed) == (
+        folder / "attic" / "server.key",
+        folder / "attic" / "client.key",
+        folder / ALLOWED_FOLDER / "attic.pub",
+    )
+    dials, gives = DialKeys.load(folder / "attic"), giving_keys(folder / "attic")
+    coordinator = ListenKeys.load(folder)
+    assert dials.coordinator == public_of(coordinator.secret)
+    assert coordinator.allowed.name_of(public_of(dials.secret)) == "attic"
+    assert gives.secret not in (coordinator.secret, dials.secret)
+    for other in (folder / "garage.key", folder, folder / "attic"):
+        assert gives.allowed.name_of(public_of(DialKeys.load(other).secret)) is not None
+    assert {path.stat().st_mode & 0o777 for path in (secret, ours)} == {0o600}
+    with pytest.raises(ConfigError, match="to listen with, too: a folder of both is expected"):
+        giving_keys(folder / "garage.key")
+
+
+@pytest.mark.parametrize("taken", ["attic", "allowed/attic.pub"])
+def test_a_folder_is_made_whole_or_not_at_all(folder: Path, taken: str) -> None:
+    (folder / taken).touch()
+    before = set(folder.rglob("*"))
+    with pytest.raises(ConfigError):
+        add_key(folder, "attic", gives=True)
+    assert set(folder.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

@@ -235,10 +235,13 @@ def test_frames_beyond_any_message_are_not_kept(bound: Bound, stranger: zmq.Sock
     assert bound.dropped == 1
 
 
-@pytest.mark.parametrize("longest", [wire.SMALL_FRAME_BYTES, codec.MAX_FRAME_BYTES])
-def test_a_frame_that_is_too_long_closes_that_connection_only(longest: int) -> None:
+@pytest.mark.parametrize(
+    ("longest", "heard"),
+    [(wire.SMALL_FRAME_BYTES, None), (codec.MAX_FRAME_BYTES, None), (codec.MAX_FRAME_BYTES, 4096)],
+)
+def test_a_frame_that_is_too_long_closes_that_connection_only(longest: int, heard: int | None) -> None:
     with (
-        Bound(fresh_endpoint(), max_frame_bytes=longest) as bound,
+        Bound(fresh_endpoint(), max_frame_bytes=longest, heard_frame_bytes=heard) as bound,
         Dialled(bound.endpoint) as dialled,
         zmq.Context() as context,
         context.socket(zmq.DEALER) as stranger,
@@ -246,8 +249,8 @@ def test_a_frame_that_is_too_long_closes_that_connection_only(longest: int) -> N
         stranger.linger = 0
         stranger.connect(bound.endpoint)
         stranger.send(b"hi")
-        stranger.send(bytes(longest))
-        stranger.send(bytes(longest + 1))
+        stranger.send(bytes(heard or longest))
+        stranger.send(bytes((heard or longest) + 1))
         assert bound.receive(0.2) is None
         assert bound.dropped == 2  # the too long one never got here
         assert dialled.send(Stop())

@@ -1,11 +1,13 @@
 """Whoever dials a port to do harm: noise, half a handshake, frames of any announced length, floods, and silence.
 
 A thread of this process for each port, until told to end. What it knows of ZeroMQ's wire is the public ZMTP 3.0.
+Tests do so for some seconds; EXPERTMESH_HOSTILE_S says for how many.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 import struct
@@ -13,6 +15,7 @@ import threading
 
 from garbage import garbage, misdirected
 
+FOR_S = float(os.environ.get("EXPERTMESH_HOSTILE_S", "8"))
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
 COMMAND, LAST, MORE, LONG = 4, 0, 1, 2

@@ -71,6 +71,9 @@ from protocol.messages import (
     WorkFailed,
 )
 
+KEY = "".join(chr(letter) for letter in range(ord("a"), ord("a") + 20)) * 2
+"""Of the form of a public key."""
+
 
 def hello(**changes: Any) -> Hello:
     """A worker's Hello."""
@@ -279,9 +282,11 @@ def examples() -> list[Message]:
         PieceFailed(file=0, offset=4096, reason="x"),
         ask_digests(3),
         Digests(file=0, offset=np.arange(3) * 4096, sha256=np.ones((3, 32), np.uint8)),
-        OfferPieces(fingerprint="0123456789abcdef", endpoint="tcp://127.0.0.1:7700", have=np.eye(3, dtype=np.uint8)),
+        OfferPieces(
+            fingerprint="0123456789abcdef", endpoint="tcp://10.0.0.2:7700", key=KEY, have=np.eye(3, dtype=np.uint8)
+        ),
         AskHolders(fingerprint="0123456789abcdef"),
-        Holders(endpoints=["ipc://@a", "ipc://@b"], have=np.ones((2, 3, 4), np.uint8)),
+        Holders(endpoints=["ipc://@a", "ipc://@b"], keys=["", KEY], have=np.ones((2, 3, 4), np.uint8)),
     ]
 
 
@@ -315,8 +320,9 @@ def largest(frame_bytes: int) -> list[Message]:
         FetchPiece: {"bytes": MAX_PIECE_BYTES},
         AskDigests: {"offset": np.arange(MAX_DIGESTS), "bytes": np.full(MAX_DIGESTS, MAX_PIECE_BYTES)},
         Digests: {"offset": np.arange(MAX_DIGESTS), "sha256": np.ones((MAX_DIGESTS, 32), np.uint8)},
-        OfferPieces: {"have": np.ones((1024, frame_bytes // 1024), np.uint8)},
-        Holders: {"endpoints": ["\N{BRAIN}" * 40] * 8, "have": np.ones((8, 128, frame_bytes // 1024), np.uint8)},
+        OfferPieces: {"key": KEY, "have": np.ones((1024, frame_bytes // 1024), np.uint8)},
+        Holders: {"endpoints": ["\N{BRAIN}" * 40] * 8, "keys": [KEY] * 8}
+        | {"have": np.ones((8, 128, frame_bytes // 1024), np.uint8)},
         PieceBytes: {"data": np.ones(min(frame_bytes, MAX_PIECE_BYTES), np.uint8)},
     }
     made = []
@@ -352,6 +358,7 @@ def _same_value(left: Any, right: Any) -> bool:
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+KEYS = st.sampled_from(["", KEY])
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 PLAIN = st.recursive(
     st.none() | st.booleans() | INTEGERS | FLOATS | TEXTS,
@@ -456,12 +463,15 @@ def _any_message(cls: type[Any]) -> st.SearchStrategy[Message]:
             st.integers(0, 9),
             fingerprint=TEXTS,
             endpoint=TEXTS,
+            key=KEYS,
         ),
         Holders: st.builds(
-            lambda endpoints, size: Holders(
-                endpoints=endpoints, have=np.ones((len(endpoints), size, size + 1), np.uint8)
+            lambda places, size: Holders(
+                endpoints=[endpoint for endpoint, _ in places],
+                keys=[key for _, key in places],
+                have=np.ones((len(places), size, size + 1), np.uint8),
             ),
-            st.lists(TEXTS, max_size=4),
+            st.lists(st.tuples(TEXTS, KEYS), max_size=4),
             st.integers(0, 5),
         ),
         PieceBytes: st.builds(piece_bytes, st.integers(1, 200_000)),

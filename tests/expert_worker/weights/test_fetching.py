@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from message_examples import KEY
 from open_cache import open_cache
 
 import expert_worker.weights.fetching as fetching_module
@@ -19,9 +20,10 @@ from expert_worker.weights.cache import BLOCK_BYTES, Cache, marks_path
 from expert_worker.weights.fetching import Fetching
 from expert_worker.weights.giving import Giving
 from expert_worker.weights.marks import Marks
+from expert_worker.weights.place import Place
 from protocol.bulk import WINDOW
-from protocol.errors import ExpertError, RoomError
-from protocol.messages import Digests, Message, OfferPieces, PieceBytes, PieceFailed
+from protocol.errors import ConfigError, ExpertError, RoomError
+from protocol.messages import U8, Digests, Message, OfferPieces, PieceBytes, PieceFailed
 from protocol.model import Model
 
 Change = Callable[[Message], Message | None]
@@ -45,6 +47,8 @@ class Line:
         return True
 
     def receive(self, timeout_s: float) -> Message | None:
+        if self._giver.shut:
+            raise ConfigError(self._giver.shut)
         if self._waiting:
             return self._waiting.popleft()
         self._giver.clock[0] += timeout_s
@@ -64,9 +68,10 @@ class Giver:
     given: int = 0
     most: int = 0
     dialled: int = 0
+    shut: str = ""
 
 
-CENTRE = "ipc://@there"
+CENTRE = Place("ipc://@there")
 
 
 class Desk:
@@ -82,9 +87,11 @@ class Desk:
         self.centre = Giver(giving, self.clock)
         self.givers = {CENTRE: self.centre}
 
-        def dial(endpoint: str) -> Line:
-            self.givers[endpoint].dialled += 1
-            return Line(self.givers[endpoint])
+        def dial(place: Place) -> Line:
+            if place not in self.givers:
+                raise ConfigError("there is nobody")
+            self.givers[place].dialled += 1
+            return Line(self.givers[place])
 
         monkeypatch.setattr(fetching_module.time, "monotonic", lambda: self.clock[0])
         self.fetching = Fetching(self.cache, CENTRE, giving.offer.fingerprint, dial)
@@ -97,12 +104,15 @@ class Desk:
             piece = cache.grid.piece(number)
             cache.write(number, np.fromfile(self.model, np.uint8, piece.bytes, offset=piece.offset))
         cache.commit()
-        made = self.givers[f"ipc://@{name}"] = Giver(Giving(filling, cache), self.clock)
-        offer = OfferPieces(
-            fingerprint=self.centre.giving.offer.fingerprint, endpoint=f"ipc://@{name}", have=cache.there()
-        )
-        assert self.centre.giving.answer(offer) is None
+        made = self.givers[Place(f"ipc://@{name}", KEY)] = Giver(Giving(filling, cache), self.clock)
+        self.offer(f"ipc://@{name}", cache.there())
         return made
+
+    def offer(self, endpoint: str, have: U8) -> None:
+        """Somebody says that he has these."""
+        fingerprint = self.centre.giving.offer.fingerprint
+        offer = OfferPieces(fingerprint=fingerprint, endpoint=endpoint, key=KEY, have=have)
+        assert self.centre.giving.answer(offer) is None
 
     def bring(self, layer: int, *experts: int) -> int:
         """How many steps it took."""
@@ -291,6 +301,10 @@ def test_what_others_have_comes_from_them(desk: Desk) -> None:
     desk.bring(1, *range(16))
     assert desk.is_sound(1, *range(16))
     assert one.given + two.given + desk.centre.given == 3 + 48
+    grid = desk.cache.grid
+    each = sum(grid.piece(number).bytes for number in grid.of(1, np.array([0])).tolist()) // 3
+    assert desk.fetching.counts["fetched_from_caches"] == (one.given + two.given) * each
+    assert desk.fetching.counts["fetched_bytes"] == 51 * each
     assert min(one.given, two.given) >= 6
     assert desk.centre.given < 3 + 6 + 2 * WINDOW
 
@@ -334,6 +348,45 @@ def test_who_falls_silent_is_asked_no_more(desk: Desk) -> None:
     assert desk.is_sound(1, 0, 1, 2, 3)
     assert desk.centre.given == 12
     assert givers_module.SILENT_S <= desk.clock[0] < 2 * givers_module.SILENT_S
+
+
+def test_who_does_not_let_in_is_asked_no_more(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    other = desk.other("other", 1, *range(8))
+    only_others(desk)
+    other.shut = "that key is not allowed"
+    desk.bring(1, *range(8))
+    assert desk.is_sound(1, *range(8))
+    assert (desk.centre.given, other.dialled) == (24, 1)
+    assert caplog.messages.count("ipc://@other is asked no more: that key is not allowed") == 1
+    assert desk.fetching.counts["fetched_from_caches"] == 0
+
+
+def test_who_cannot_be_dialled_is_named_and_not_asked(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    desk.offer("tcp://10.0.0.9:7700", np.ones((4, 16), np.uint8))
+    only_others(desk)
+    desk.bring(1, 0, 1)
+    assert desk.is_sound(1, 0, 1)
+    assert caplog.messages.count("tcp://10.0.0.9:7700 gives weights too, and is not asked: there is nobody") == 1
+
+
+def test_who_names_givers_without_end_that_say_nothing_holds_nobody_up_for_long(desk: Desk) -> None:
+    names = iter(range(10**6))
+
+    def name_some() -> None:
+        for _ in range(5):
+            name = f"ipc://@{next(names)}"
+            desk.givers[Place(name, KEY)] = replace(desk.centre, change=lost)
+            desk.offer(name, np.ones((4, 16), np.uint8))
+
+    name_some()
+    only_others(desk)
+    began = named_at = desk.clock[0]
+    for _ in desk.fetching.bring(1, np.arange(16)):
+        if desk.clock[0] - named_at >= 1.0:
+            name_some()
+            named_at = desk.clock[0]
+    assert desk.is_sound(1, *range(16))
+    assert desk.clock[0] - began < 4 * givers_module.SILENT_S
 
 
 def test_who_has_not_what_he_says_is_not_asked_for_that_again(desk: Desk) -> None:

@@ -18,6 +18,7 @@ from packs import shares_of
 from expert_worker.weights.directory import LATELY_S, MOST, NAMED, Directory
 from expert_worker.weights.giving import Giving, check_name
 from expert_worker.weights.offering import Offering
+from expert_worker.weights.place import Place
 from expert_worker.weights.rate import BURST_S, Rate
 from protocol.errors import ConfigError, ModelError
 from protocol.messages import (
@@ -35,6 +36,7 @@ from protocol.messages import (
     Refused,
 )
 from protocol.model import Model
+from protocol.wire import new_pair
 
 
 @pytest.fixture
@@ -144,7 +146,7 @@ def test_a_cache_gives_what_is_there_and_nothing_else(tiny_model: Path, tmp_path
 def test_offers_are_kept_for_a_while_and_named(giving: Giving, model: Path) -> None:
     def offer(number: int, **changes: object) -> OfferPieces:
         made = OfferPieces(
-            fingerprint=giving.offer.fingerprint, endpoint=f"ipc://@{number}", have=np.ones((4, 16), np.uint8)
+            fingerprint=giving.offer.fingerprint, endpoint=f"ipc://@{number}", key="", have=np.ones((4, 16), np.uint8)
         )
         return replace(made, **changes)  # type: ignore[arg-type]
 
@@ -169,6 +171,26 @@ def test_offers_are_kept_for_a_while_and_named(giving: Giving, model: Path) -> N
     assert isinstance(other, PieceFailed)
 
 
+def test_who_has_a_key_may_be_on_another_machine_and_nobody_takes_his_place(giving: Giving) -> None:
+    def take(endpoint: str, key: str) -> str:
+        have = np.ones((4, 16), np.uint8)
+        offer = OfferPieces(fingerprint=giving.offer.fingerprint, endpoint=endpoint, key=key, have=have)
+        return directory.take(offer, 0.0)
+
+    directory = Directory((4, 16))
+    (one, _), (two, _) = new_pair(), new_pair()
+    assert take("tcp://10.0.0.2:7700", one) == take("ipc://@a", "") == take("tcp://10.0.0.2:7700", two) == ""
+    assert "Another address needs keys" in take("tcp://10.0.0.2:7700", "")
+    assert "others are told to dial it" in take("tcp://0.0.0.0:7700", one)
+    assert "endpoint 'tcp://garage.local:7700'" in take("tcp://garage.local:7700", one)  # nor is a name looked up
+    named = directory.holders(1.0)
+    assert list(zip(named.endpoints, named.keys, strict=True)) == [
+        ("tcp://10.0.0.2:7700", one),
+        ("ipc://@a", ""),
+        ("tcp://10.0.0.2:7700", two),
+    ]
+
+
 def test_an_offer_is_made_again_and_again_until_it_is_not_wanted(tiny_model: Path, tmp_path: Path) -> None:
     class Line:
         dropped = 0
@@ -186,10 +208,13 @@ def test_an_offer_is_made_again_and_again_until_it_is_not_wanted(tiny_model: Pat
 
     with open_cache(tiny_model, tmp_path / "cache") as (cache, _):
         line = Line()
-        offering = Offering(line, "0" * 16, "ipc://@here", cache)
+        key, _ = new_pair()
+        offering = Offering(line, "0" * 16, Place("ipc://@here", key), cache)
         for now in (5.0, 5.1, 6.9, 7.0, 8.0, 9.1):
             offering.tick(now)
-        assert len(line.said) == 3
+        assert [(said.endpoint, said.key) for said in line.said if isinstance(said, OfferPieces)] == [
+            ("ipc://@here", key)
+        ] * 3
         line.answers.append(PieceFailed(file=0, offset=0, reason="model x is given here"))
         with pytest.raises(ModelError, match="what is given at ipc://@here is not wanted: model x is given here"):
             offering.tick(10.0)
