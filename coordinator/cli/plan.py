@@ -15,6 +15,9 @@ from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
 from protocol.messages import MAX_ROWS
 
+KINDS = ("killed", "frozen", "vanished", "joins")
+"""Of mishaps."""
+MAX_RATE = 3600.0
 WITHIN_S = 10.0
 """Time for a coordinator to answer: it does between two layers."""
 
@@ -28,6 +31,22 @@ def _counts(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
         expected = f"numbers from 0 to {MAX_ALL_WORKERS} with commas between"
         raise ConfigError(f"--workers is {value or 'empty'}, expected {expected}")
     return tuple(int(part) for part in parts)
+
+
+def _rates(ctx: click.Context, param: click.Parameter, value: str) -> dict[str, float]:
+    """An hour's, by kind. ConfigError names what was found and what was expected."""
+    found: dict[str, float] = {}
+    for part in value.split(","):
+        kind, _, text = part.strip().partition("=")
+        try:
+            rate = float(text)
+        except ValueError:
+            rate = -1.0
+        if kind not in KINDS or not 0 <= rate <= MAX_RATE:
+            expected = f"KIND=N with commas between, KIND one of {', '.join(KINDS)}, N from 0 to {MAX_RATE:g}"
+            raise ConfigError(f"--rates is {value or 'empty'}, expected {expected}")
+        found[kind] = rate
+    return found
 
 
 @click.command("plan")
@@ -57,7 +76,7 @@ def _counts(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     type=Fraction(0, 100),
     default=10,
     show_default=True,
-    help="How much workers' speeds differ, and calls', in percent.",
+    help="How much workers' speeds and lines differ, and those of one from call to call, in percent.",
 )
 @click.option("--profile", type=Existing(folder=False), metavar="FILE", help="Route rows as was counted in FILE.")
 @click.option(
@@ -66,6 +85,27 @@ def _counts(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     default=0,
     metavar="TIMES",
     help="Also simulate so many mishaps of each kind, and tell how long answers pause.",
+)
+@click.option(
+    "--hours",
+    type=Fraction(0, 1000),
+    default=0,
+    help="Also simulate so many hours in which workers have mishaps at random, as --rates says.",
+)
+@click.option(
+    "--rates",
+    callback=_rates,
+    default="killed=1,frozen=1,vanished=1",
+    show_default=True,
+    metavar="KIND=N,KIND=N",
+    help="How often each worker is killed, frozen or vanished in an hour, and how many more there are: joins=N.",
+)
+@click.option(
+    "--back-s",
+    type=Fraction(0.001, 86400),
+    default=30,
+    show_default=True,
+    help="Seconds until such a mishap is over, on average.",
 )
 @click.option("--seed", type=Whole(0, 2**31 - 1), default=0, show_default=True, help="Of all chance.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -83,6 +123,9 @@ def command(
     variation: float,
     profile: Path | None,
     mishaps: int,
+    hours: float,
+    rates: dict[str, float],
+    back_s: float,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -116,6 +159,8 @@ def command(
         variation=variation / 100,
         profile=profile,
         mishaps=mishaps,
+        hours=hours,
+        rates=rates | {"back_s": back_s},
         seed=seed,
     )
     tell_simulation(config, asked, as_json=as_json)

@@ -15,7 +15,7 @@ from coordinator.pace import Pace
 from coordinator.placement import Holder, Placement
 from coordinator.planner import Here, Planner
 from coordinator.simulation.scenario import Shape
-from coordinator.simulation.stated import ANSWER_S, HERE_ROUND_TRIP_S, Network, Tried
+from coordinator.simulation.stated import Network, Tried, pages_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,15 +95,14 @@ def _holders(config: ClusterConfig, tried: Tried, cores: int) -> list[Holder]:
 
 
 def _holder(serial: int, group: WorkerGroup, tried: Tried, crowded: float) -> Holder:
-    entry_s, call_s = tried.entry_s[group.threads], ANSWER_S + HERE_ROUND_TRIP_S
+    entry_s, call_s = tried.entry_s[group.threads], tried.own.apart_s
     if group.host is not None:
         pace = Pace(entry_s=entry_s, call_s=call_s + Network().round_trip_s)
         return Holder(serial=serial, room=-1, threads=group.threads, pace=pace)
-    pages = "here" if group.source in ("auto", "mapped", "shared") else ""
     return Holder(
         serial=serial,
         room=-1,
         threads=group.threads,
-        pages=pages,
+        pages=pages_of(group),
         pace=Pace(entry_s=entry_s * crowded, call_s=call_s),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,9 @@ from coordinator.own_costs import own_costs
 from coordinator.profile import F64, Profile
 from coordinator.profile_file import read_profile
 from coordinator.simulation.decoding import MISHAPS, Mishap, decode, pauses
+from coordinator.simulation.living import live
 from coordinator.simulation.outcome import Pauses
+from coordinator.simulation.random_mishaps import Rates
 from coordinator.simulation.scenario import Scenario, Shape
 from coordinator.simulation.stated import Network, Tried, scaled, stated
 from protocol.errors import ConfigError
@@ -38,6 +40,9 @@ class Asked:
     variation: float
     profile: Path | None
     mishaps: int
+    hours: float
+    rates: Mapping[str, float]
+    """Fields of `Rates`."""
     seed: int
 
 
@@ -76,6 +81,9 @@ def tell_simulation(config: ClusterConfig, asked: Asked, *, as_json: bool) -> No
             found.decoded.append(decode(scenario, asked.tokens))
             if asked.mishaps and scenario.workers:
                 found.pauses[scenario.workers] = {kind: _pauses(scenario, kind, asked.mishaps, say) for kind in MISHAPS}
+            if asked.hours and scenario.workers:
+                say(f"simulating {scenario.workers} workers for {asked.hours:g} hours")
+                found.lived.append(live(scenario, Rates(**asked.rates), asked.hours))
     put((as_object if as_json else as_text)(found))
 
 

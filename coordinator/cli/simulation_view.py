@@ -14,7 +14,7 @@ from rich.text import Text
 
 from coordinator.cli.wording import harmless, percent
 from coordinator.simulation.decoding import Mishap
-from coordinator.simulation.outcome import Decoded, Pauses
+from coordinator.simulation.outcome import Decoded, Lived, Pauses
 from coordinator.simulation.scenario import Shape
 from coordinator.simulation.stated import Network, Tried
 from coordinator.simulation.timeline import What
@@ -52,6 +52,8 @@ class Found:
     decoded: list[Decoded] = field(default_factory=list)
     pauses: dict[int, dict[Mishap, Pauses]] = field(default_factory=dict)
     """By the number of workers, if mishaps were asked for."""
+    lived: list[Lived] = field(default_factory=list)
+    """If hours were asked for: of each number of workers."""
 
 
 def as_text(found: Found) -> str:
@@ -65,6 +67,9 @@ def as_text(found: Found) -> str:
     if found.pauses:
         console.print("\npause when a worker is killed, stands still, loses its network, or one more joins")
         console.print(_mishaps(found))
+    if found.lived:
+        console.print(f"\n{found.lived[0].seconds / 3600:.3g} hours in which workers have mishaps at random")
+        console.print(_lives(found.lived))
     console.print()
     for sentence in remarks(found):
         console.print(Text(f"- {sentence}"), soft_wrap=True)
@@ -79,6 +84,9 @@ def as_object(found: Found) -> str:
             kind: {"p50": one.percentile_s(50), "p99": one.percentile_s(99), "times": len(one.pause_s)}
             for kind, one in found.pauses.get(side["workers"], {}).items()
         }
+        for one in found.lived:
+            if one.workers == side["workers"]:
+                side["hours"] = _lived_values(one)
     whole = {
         "model": found.model,
         "tried": asdict(found.tried.own) | {"entry_s_by_threads": dict(found.tried.entry_s)},
@@ -169,6 +177,31 @@ def _mishaps(found: Found) -> Table:
         cells = [f"{1000 * pauses[kind].percentile_s(percentile):.3g}" for kind in kinds for percentile in (50, 99)]
         table.add_row(str(workers), *cells)
     return table
+
+
+def _lives(lived: list[Lived]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    kinds = lived[0].counts.keys()
+    for heading in ("workers", "tokens/s", "token, ms", "P99", "longest", "degraded", *kinds, "at once"):
+        table.add_column(heading, justify="right")
+    for one in lived:
+        times = [f"{1000 * one.percentile_s(percentile):.3g}" for percentile in (50, 99, 100)]
+        counts = [str(one.counts[kind]) for kind in kinds]
+        speed, degraded = f"{one.tokens_per_s:.3g}", f"{100 * one.degraded:.3g}%"
+        table.add_row(str(one.workers), speed, *times, degraded, *counts, str(one.most_at_once))
+    return table
+
+
+def _lived_values(one: Lived) -> dict[str, Any]:
+    return {
+        "seconds": one.seconds,
+        "steps": one.steps,
+        "tokens_per_s": one.tokens_per_s,
+        "token_s": {name: one.percentile_s(at) for name, at in (("p50", 50), ("p99", 99), ("longest", 100))},
+        "degraded": one.degraded,
+        "mishaps": dict(one.counts),
+        "most_at_once": one.most_at_once,
+    }
 
 
 def _as_values(one: Decoded) -> dict[str, Any]:

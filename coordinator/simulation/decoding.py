@@ -10,7 +10,7 @@ import numpy as np
 
 from coordinator.sampled_rows import sampled_rows
 from coordinator.simulation.mesh import SimulatedMesh
-from coordinator.simulation.outcome import Decoded, Pauses
+from coordinator.simulation.outcome import LONG, Decoded, Pauses
 from coordinator.simulation.scenario import Scenario
 from coordinator.simulation.worker import SimulatedWorker
 from protocol.errors import ConfigError
@@ -24,8 +24,6 @@ BLOCK = 16
 """Steps whose routing is drawn together."""
 CALM = 4
 """Steps before a mishap, to learn what one takes, and after it, none of which took long, for it to be over."""
-LONG = 2.0
-"""Times what a step takes otherwise, that is a pause."""
 MOST_STEPS = 60
 """That are looked at after a mishap: what takes long for good, since a fast worker is missing, is no pause."""
 FROZEN_S = 8.0
@@ -103,7 +101,7 @@ def _one(
         if not calm:
             last_long = timeline.now
         if calm == CALM and timeline.now < felt_until:
-            _idle(mesh, felt_until - timeline.now)  # no need to compute all these tokens
+            mesh.pass_time(felt_until - timeline.now)  # no need to compute all these tokens
             calm = 0
         elif calm >= CALM:
             break
@@ -121,7 +119,7 @@ def _happen(worker: SimulatedWorker, mishap: Mishap, when: float) -> None:
         case "frozen":
             worker.freeze(when, FROZEN_S)
         case "vanished":
-            worker.vanish()
+            worker.vanish(when)
         case "joins":
             worker.join(when)
 
@@ -131,14 +129,6 @@ def _felt_s(mesh: SimulatedMesh, mishap: Mishap) -> float:
     if mishap == "frozen":
         return FROZEN_S + 1.0
     return mesh.members.terms.silence_limit_s + 1.0 if mishap == "vanished" else 1.0
-
-
-def _idle(mesh: SimulatedMesh, seconds: float) -> None:
-    """Let time pass without a step."""
-    until = mesh.timeline.now + seconds
-    while mesh.timeline.now < until:
-        mesh.cluster.wait(until - mesh.timeline.now)
-        mesh.attend()
 
 
 def _settle(mesh: SimulatedMesh, workers: int) -> None:

@@ -20,19 +20,22 @@ from coordinator.planner import Planner
 from coordinator.profile import Profile
 from coordinator.simulation.network import Port
 from coordinator.simulation.processor import Processor
-from coordinator.simulation.scenario import READING, Scenario
+from coordinator.simulation.scenario import READING, Kind, Scenario, Varied
 from coordinator.simulation.sockets import SimulatedSocket
 from coordinator.simulation.timeline import Timeline
 from coordinator.simulation.worker import SimulatedWorker, World
 from coordinator.sums import LayerSums
 from expert_worker.bank import ExpertBank
 from protocol.errors import ConfigError
+from protocol.geometry import Geometry
 from protocol.layout import ExpertLayout
 from protocol.messages import F32, I32, I64
 
 COLUMNS = 32
 """Of simulated rows: enough for the code that takes them. What they would take is in the scenario."""
 FINGERPRINT = "0" * 16
+HERE = "here"
+"""What the coordinator's machine is called."""
 JOIN_S = 3600.0
 """Simulated time after which workers that are not ready never will be."""
 
@@ -53,6 +56,14 @@ class _Layout:
     def with_experts(self) -> Iterator[tuple[int, _LayerForm]]:
         """Layers that have experts."""
         return ((layer, _LayerForm(self.quantised)) for layer in self.layers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Geometry:
+    """What `Halves` asks of a Geometry."""
+
+    experts: int
+    experts_used: int
 
 
 class _Bank:
@@ -110,43 +121,51 @@ class SimulatedMesh:
                 rank=rank,
                 demand=Demand.of(shape.counts, shape.used),
                 replicas=scenario.replicas,
+                even=scenario.even,
             ),
             expected=scenario.workers,
             fresh_token=lambda: f"token-{next(tokens)}",
+            host=HERE,
         )
         self.cluster = Cluster(
             self._control, self._work, self.members, wait=self._wait, limits=scenario.limits, clock=timeline
         )
         layout = cast(ExpertLayout, _Layout(COLUMNS, shape.stock.layers, shape.quantised))
         bank = cast(ExpertBank, _Bank(timeline, costs.entry_s))
-        self.experts = MeshExperts(self.cluster, bank, layout, halves=Halves(), clock=timeline)
-        self.workers = self._started(geometry)
+        sizes_of_layers = cast(Geometry, _Geometry(experts=shape.stock.experts, experts_used=shape.used))
+        halves = Halves.of("auto", HERE, "cpu", sizes_of_layers)
+        self.experts = MeshExperts(self.cluster, bank, layout, halves=halves, clock=timeline)
+        self._world = self._shared(geometry)
+        self._here = Processor(timeline, scenario.cores)
+        self.workers: list[SimulatedWorker] = []
+        for kind in scenario.kinds:
+            for number in range(kind.count):
+                self.add(kind, f"{kind.name}-{number}")
         self._steps = 0
 
-    def _started(self, geometry: dict[str, int]) -> list[SimulatedWorker]:
+    def add(self, kind: Kind, name: str) -> SimulatedWorker:
+        """One worker more, that is on its way."""
+        processor = self._here if kind.here else Processor(self.timeline)
+        worker = SimulatedWorker(self._world, kind, name, HERE if kind.here else name, processor, self._rng)
+        self.workers.append(worker)
+        worker.join(self.timeline.now)
+        return worker
+
+    def _shared(self, geometry: dict[str, int]) -> World:
         scenario = self.scenario
-        rate = scenario.port_bytes_per_s
-        world = World(
+        rate = Varied(mean=scenario.port_bytes_per_s)
+        return World(
             timeline=self.timeline,
             shape=scenario.shape,
             control=self._control,
             work=self._work,
-            out=Port(bytes_per_s=rate),
-            back=Port(bytes_per_s=rate),
+            out=Port(rate, self._rng),
+            back=Port(rate, self._rng),
             fingerprint=FINGERPRINT,
             geometry=geometry,
             beat_s=scenario.beat_s,
             columns=COLUMNS,
         )
-        workers = []
-        for kind in scenario.kinds:
-            shared = None if kind.cores is None else Processor(self.timeline, kind.cores)
-            for number in range(kind.count):
-                processor = shared or Processor(self.timeline)
-                workers.append(SimulatedWorker(world, kind, f"{kind.name}-{number}", processor, self._rng))
-        for worker in workers:
-            worker.join(0.0)
-        return workers
 
     def gather(self) -> None:
         """Wait until all workers hold what is theirs. ConfigError if that never happens."""
@@ -160,6 +179,13 @@ class SimulatedMesh:
         self.attend()
         while not self.members.assignment.ready and self.timeline.now < until:
             self.cluster.wait(0.05)
+            self.attend()
+
+    def pass_time(self, seconds: float) -> None:
+        """Without a step."""
+        until = self.timeline.now + seconds
+        while self.timeline.now < until:
+            self.cluster.wait(until - self.timeline.now)
             self.attend()
 
     def attend(self) -> None:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 import numpy as np
 
 from coordinator.simulation.scenario import Varied
 
 
-@dataclass(slots=True, kw_only=True)
 class Port:
     """One direction of a machine's line: bytes pass one after another."""
 
-    bytes_per_s: float = math.inf
-    free_at: float = 0.0
+    def __init__(self, bytes_per_s: Varied, rng: np.random.Generator) -> None:
+        """How fast its bytes pass is drawn anew for each message."""
+        self._bytes_per_s = bytes_per_s
+        self._rng = rng
+        self._free_at = 0.0
 
     def through(self, when: float, count: int) -> float:
         """When so many bytes that are there at `when` have passed."""
-        self.free_at = max(self.free_at, when) + count / self.bytes_per_s
-        return self.free_at
+        self._free_at = max(self._free_at, when) + count / self._bytes_per_s.drawn(self._rng)
+        return self._free_at
 
 
 class OneWay:

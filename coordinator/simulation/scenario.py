@@ -36,6 +36,13 @@ class Varied:
         return self.mean * _factor(rng, self.within)
 
 
+ENDLESS = Varied(mean=math.inf)
+"""Of a line that delays nothing."""
+EXIT_S = Varied(mean=6e-3, within=0.5)
+"""Of a killed process whose experts are small: threads end and memory is given back before connections are closed.
+Measured: 1 to 10 ms, and 10 ms more for each GiB that it has touched."""
+
+
 def _factor(rng: np.random.Generator, deviation: float) -> float:
     """1 on average."""
     return math.exp(deviation * (rng.standard_normal() - deviation / 2)) if deviation else 1.0
@@ -114,15 +121,19 @@ class Kind:
     """That a call takes in its process beside its kernels: waking up, checking, packing."""
     round_trip_s: Varied
     """Of a small message, there and back."""
-    bytes_per_s: float = math.inf
+    bytes_per_s: Varied = ENDLESS
     """Of its line, each way."""
     load_bytes_per_s: float = 1e9
     """Rate at which it makes experts ready that it did not hold."""
     threads: int = 1
     room: int = -1
     """Bytes of experts that it can hold; -1: any number of them."""
-    cores: float | None = None
-    """Of the one machine on which all of them run, from the same pages; None: each has a machine of its own."""
+    here: bool = False
+    """They run on the coordinator's machine and share its cores; else each has a machine of its own."""
+    pages: str = ""
+    """Equal for those who compute from the same memory; empty: each from its own."""
+    exit_s: Varied = EXIT_S
+    """From its end, when it computes nothing any more, until its machine closes its connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,10 +145,14 @@ class Scenario:
     kinds: tuple[Kind, ...]
     rows: int = 1
     """Of each step: conversations that are under way."""
+    cores: float = math.inf
+    """Of the coordinator's machine, for the workers that run there."""
     port_bytes_per_s: float = math.inf
     """Of the coordinator's own line, each way, which all calls and answers share."""
     replicas: float = 1.0
     """Copies of experts, for each of them."""
+    even: bool = False
+    """Experts are shared out by threads alone, as of Members."""
     limits: CallLimits = field(default_factory=CallLimits)
     beat_s: float = 0.5
     seed: int = 0

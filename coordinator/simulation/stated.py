@@ -8,12 +8,8 @@ from dataclasses import dataclass, replace
 
 from coordinator.config import ClusterConfig, WorkerGroup
 from coordinator.own_costs import OwnCosts
-from coordinator.simulation.scenario import Costs, Kind, Scenario, Shape, Varied
+from coordinator.simulation.scenario import ENDLESS, Costs, Kind, Scenario, Shape, Varied
 
-ANSWER_S = 0.1e-3
-"""What a call takes in a worker beside its kernels (docs/results.md: checking, slots, packing, with cold caches)."""
-HERE_ROUND_TRIP_S = 0.45e-3
-"""Between processes of one machine: what it takes to wake the transport's threads, both ways (docs/results.md)."""
 CHANCE = 0.3
 """Standard deviation of the logarithm of what calls take beside kernels, from one to the next."""
 
@@ -44,7 +40,7 @@ def stated(
     tried: Tried,
     *,
     network: Network | None,
-    cores: int,
+    cores: float,
     variation: float,
     rows: int = 1,
     seed: int = 0,
@@ -52,7 +48,7 @@ def stated(
     """Of the workers that the file states: on one machine of so many cores, or with a `network` each on one of its own.
 
     All are as fast as this machine, but for a `variation`: the standard deviation of the logarithm, from one to another
-    and from call to call. Peers are left out.
+    and from call to call, of kernels and lines. Peers are left out.
     """
     own = tried.own
     costs = Costs(
@@ -61,25 +57,46 @@ def stated(
         step_s=own.step_s,
         step_row_s=own.step_row_s,
         entry_s=own.entry_s,
+        call_s=own.call_s,
+        answer_s=own.answer_s,
     )
-    kinds = tuple(_kind(group, tried, network, variation, cores) for group in config.workers if group.count)
-    port = math.inf if network is None else network.bytes_per_s
-    return Scenario(shape=shape, costs=costs, kinds=kinds, rows=rows, port_bytes_per_s=port, seed=seed)
+    kinds = tuple(_kind(group, tried, network, variation) for group in config.workers if group.count)
+    return Scenario(
+        shape=shape,
+        costs=costs,
+        kinds=kinds,
+        rows=rows,
+        cores=cores,
+        port_bytes_per_s=math.inf if network is None else network.bytes_per_s,
+        replicas=config.placement.replicas,
+        even=config.placement.by == "even",
+        seed=seed,
+    )
 
 
-def _kind(group: WorkerGroup, tried: Tried, network: Network | None, variation: float, cores: int) -> Kind:
+def _kind(group: WorkerGroup, tried: Tried, network: Network | None, variation: float) -> Kind:
     entry_s = tried.entry_s[group.threads]
-    apart_s = 0.0 if network is None else network.round_trip_s
+    if network is None:
+        apart_s, line, pages = 0.0, ENDLESS, pages_of(group)
+    else:
+        line = Varied(mean=network.bytes_per_s, between=variation, within=variation)
+        apart_s, pages = network.round_trip_s, ""
     return Kind(
         name=group.name,
         count=group.count,
         entry_s=Varied(mean=entry_s, between=variation, within=variation),
-        answer_s=Varied(mean=ANSWER_S, within=CHANCE),
-        round_trip_s=Varied(mean=HERE_ROUND_TRIP_S + apart_s, within=CHANCE),
-        bytes_per_s=math.inf if network is None else network.bytes_per_s,
+        answer_s=Varied(mean=0.0),
+        round_trip_s=Varied(mean=tried.own.apart_s + apart_s, within=CHANCE),
+        bytes_per_s=line,
         threads=group.threads,
-        cores=None if network is not None else cores,
+        here=network is None,
+        pages=pages,
     )
+
+
+def pages_of(group: WorkerGroup) -> str:
+    """What its workers on this machine compute from: equal for all that share that memory, empty for who does not."""
+    return "here" if group.source in ("auto", "mapped", "shared") else ""
 
 
 def scaled(groups: Sequence[WorkerGroup], count: int) -> tuple[WorkerGroup, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ from protocol.messages import (
 )
 
 _lives = itertools.count()
+GIVEN_BACK_BYTES_PER_S = 100e9
+"""Of a process that ends: how fast its memory is given back (as of EXIT_S)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,8 +61,12 @@ class World:
 class SimulatedWorker:
     """One process: it joins, holds what it is told to, answers calls in their order, beats, and has mishaps."""
 
-    def __init__(self, world: World, kind: Kind, name: str, processor: Processor, rng: np.random.Generator) -> None:
+    def __init__(
+        self, world: World, kind: Kind, name: str, host: str, processor: Processor, rng: np.random.Generator
+    ) -> None:
+        """Not there yet: see `join`. `host` is what the machine of its processor is called."""
         self.name = name
+        self._host = host
         self._world = world
         self._kind = kind
         self._processor = processor
@@ -67,19 +74,21 @@ class SimulatedWorker:
         self._entry_s, self._answer_s = kind.entry_s.of_one(rng), kind.answer_s.of_one(rng)
         whole = kind.round_trip_s.of_one(rng)
         half = Varied(mean=whole.mean / 2, within=whole.within)
-        self._out = OneWay((world.out, Port(bytes_per_s=kind.bytes_per_s)), half, rng)
-        self._back = OneWay((world.back, Port(bytes_per_s=kind.bytes_per_s)), half, rng)
+        rate = kind.bytes_per_s.of_one(rng)
+        self._out = OneWay((world.out, Port(rate, rng)), half, rng)
+        self._back = OneWay((world.back, Port(rate, rng)), half, rng)
         self._delay_s = half.mean
-        self._frozen_until = 0.0
-        self._deaf = False
+        self._frozen_until = self._cut_until = 0.0
         self._ended_at: float | None = None
+        self._closed_at = math.inf
         self._life = -1
+        self._control = self._work = b""
 
     # --- life and mishaps -------------------------------------------------------------------------------------
 
     def join(self, when: float) -> None:
         """Begin a life: connect, and say Hello."""
-        self._ended_at, self._deaf, self._frozen_until = None, False, when
+        self._ended_at, self._closed_at, self._cut_until, self._frozen_until = None, math.inf, when, when
         self._life = next(_lives)
         self._have: U8 | None = None
         self._token, self._incarnation = "", f"{self._life:x}"
@@ -89,25 +98,31 @@ class SimulatedWorker:
         self._connect(when)
 
     def die(self, when: float) -> None:
-        """Killed: its machine closes its connections."""
+        """Killed: it does nothing any more, and its machine closes its connections once its memory is given back."""
         self._ended_at = when
+        gone_s = self._kind.exit_s.drawn(self._rng) + self._held_bytes() / GIVEN_BACK_BYTES_PER_S
+        self._closed_at = when + gone_s + self._delay_s
 
     def freeze(self, when: float, seconds: float) -> None:
         """Alive, but it does nothing for so long."""
         self._frozen_until = when + seconds
 
-    def vanish(self) -> None:
-        """Nothing passes its network any more, either way, and nobody is told."""
-        self._deaf = True
+    def vanish(self, when: float, seconds: float = math.inf) -> None:
+        """Nothing passes its network for so long, either way, and nobody is told; what was sent passes then."""
+        self._cut_until = when + seconds
 
     def closed_at(self, now: float) -> bool:
         """See `Peer`: word of its end takes as long as any message."""
-        return self._ended_at is not None and now >= self._ended_at + self._delay_s
+        return now >= self._closed_at
 
     def sent(self, message: Message, when: float, count: int) -> None:
         """See `Peer`."""
-        if not self._deaf and self._ended_at is None:
-            self._later(self._out.arrival(when, count), lambda at: self._hear(message, at))
+        arrival = max(self._out.arrival(when, count), self._cut_until)
+        if self._ended_at is None and arrival < math.inf:
+            self._later(arrival, lambda at: self._hear(message, at))
+
+    def _held_bytes(self) -> int:
+        return 0 if self._have is None else self._world.shape.stock.bytes_of(self._have)
 
     def _later(self, when: float, happening: Callable[[float], None]) -> None:
         """If this life lasts until then; what comes while it is frozen happens when it is not."""
@@ -128,34 +143,35 @@ class SimulatedWorker:
     def _connect(self, when: float) -> None:
         self._greeting = True
         world, number = self._world, f"{self.name}/{next(_lives)}"
+        world.control.peers.pop(self._control, None)  # it hangs up, if it had called before
+        world.work.peers.pop(self._work, None)
         self._control, self._work = f"{number}/control".encode(), f"{number}/work".encode()
         world.control.peers[self._control] = world.work.peers[self._work] = self
         self._say(world.control, self._control, self._hello(), when)
 
     def _hello(self) -> Hello:
         kind, world = self._kind, self._world
-        alone = kind.cores is None
         return Hello(
             protocol=PROTOCOL,
             role="worker",
             name=self.name,
             incarnation=self._incarnation,
             pid=1,
-            host=self.name if alone else kind.name,
+            host=self._host,
             fingerprint=world.fingerprint,
             geometry=world.geometry,
             isa="simulated",
             threads=kind.threads,
             entry_ns=max(1, round(self._entry_s.mean * 1e9)),
             room=kind.room,
-            pages="" if alone else kind.name,
+            pages=kind.pages,
             able=ALL_EXPERTS,
             held=NO_EXPERTS,
         )
 
     def _say(self, socket: SimulatedSocket, peer: bytes, message: Message, when: float) -> None:
-        if not self._deaf:
-            arrival = self._back.arrival(when, socket.size(message))
+        arrival = max(self._back.arrival(when, socket.size(message)), self._cut_until)
+        if arrival < math.inf:
             self._world.timeline.at(arrival, lambda at: socket.inbox.append((peer, message)))
 
     def _hear(self, message: Message, when: float) -> None:

@@ -60,13 +60,14 @@ class Observed:
             answer_s=self._us("take") / self.calls,
         )
 
-    def kind(self, count: int, *, chance: float | None = None, cores: float | None = None) -> Kind:
-        """So many workers like these; `chance` in place of the observed one."""
+    def kind(self, count: int) -> Kind:
+        """So many workers like these, on the coordinator's machine and from the same pages."""
         return Kind(
             name="worker",
             count=count,
             entry_s=Varied(mean=self.entry_s),
             answer_s=Varied(mean=0.0),
-            round_trip_s=Varied(mean=self.call_s, within=self.chance if chance is None else chance),
-            cores=cores,
+            round_trip_s=Varied(mean=self.call_s, within=self.chance),
+            here=True,
+            pages="here",
         )

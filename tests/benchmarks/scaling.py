@@ -2,7 +2,7 @@
 
 A model is its sizes in four and a half bits, and a machine is the bytes that it reads a second: --gb-s of each
 processor, the coordinator's among them, and --dense-gb-s of whatever computes the coordinator's dense half. Both are as
-measured, of two and of sixteen threads (docs/results.md), and so are the costs of calls (`Costs`, `stated`). With 0
+measured, of two and of sixteen threads (docs/results.md), and so are the costs of calls (`Costs`, and below). With 0
 workers the coordinator computes all experts, if its memory has them.
 """
 
@@ -19,7 +19,7 @@ from benchmark_page import GrowingTable
 from coordinator.deadlines import CallLimits
 from coordinator.simulation.decoding import MISHAPS, decode, pauses
 from coordinator.simulation.scenario import Costs, Kind, Scenario, Shape, Varied
-from coordinator.simulation.stated import ANSWER_S, CHANCE, HERE_ROUND_TRIP_S
+from coordinator.simulation.stated import CHANCE
 from coordinator.simulation.timeline import WHATS
 from protocol.stock import Stock
 
@@ -43,6 +43,10 @@ MODELS = {
 EXPERTS, USED = 128, 8
 ROW = 0.1
 """What a dense row more costs, of the first one's time: weights are read once for all."""
+ANSWER_S = 0.1e-3
+"""What a call takes in a worker beside its kernels: checking, slots, packing, with cold caches."""
+HERE_ROUND_TRIP_S = 0.45e-3
+"""Between processes of one machine: what it takes to wake the transport's threads, both ways."""
 WORKERS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -64,14 +68,14 @@ def scenario(workers: int, options: argparse.Namespace) -> Scenario:
         entry_s=Varied(mean=model.expert_bytes / (options.gb_s * 1e9), between=0.1, within=0.1),
         answer_s=Varied(mean=ANSWER_S, within=CHANCE),
         round_trip_s=Varied(mean=HERE_ROUND_TRIP_S + options.round_trip_ms / 1000, within=CHANCE),
-        bytes_per_s=options.mbit * 1e6 / 8,
+        bytes_per_s=Varied(mean=options.mbit * 1e6 / 8),
     )
     return Scenario(
         shape=Shape(stock=stock, used=USED, width=model.width),
         costs=costs,
         kinds=(kind,) if workers else (),
         rows=options.conversations,
-        port_bytes_per_s=kind.bytes_per_s,
+        port_bytes_per_s=kind.bytes_per_s.mean,
         limits=CallLimits(),
         seed=options.seed,
     )
@@ -93,7 +97,7 @@ def changes(options: argparse.Namespace) -> Iterator[tuple[str, Scenario]]:
     base = scenario(options.around, options)
     [kind] = base.kinds
 
-    def other(**change: Varied | float) -> Scenario:
+    def other(**change: Varied) -> Scenario:
         return replace(base, kinds=(replace(kind, **change),))  # type: ignore[arg-type]
 
     costs, half = base.costs, Varied(mean=kind.entry_s.mean / 2, between=0.1, within=0.1)
@@ -110,8 +114,8 @@ def changes(options: argparse.Namespace) -> Iterator[tuple[str, Scenario]]:
     )
     near = Varied(mean=HERE_ROUND_TRIP_S, within=CHANCE)
     yield "no network between them", other(round_trip_s=near)
-    wide = 10 * kind.bytes_per_s
-    yield "a line ten times as wide", replace(other(bytes_per_s=wide), port_bytes_per_s=wide)
+    wide = Varied(mean=10 * kind.bytes_per_s.mean)
+    yield "a line ten times as wide", replace(other(bytes_per_s=wide), port_bytes_per_s=wide.mean)
     quick = {name: getattr(costs, name) / 2 for name in ("plan_s", "call_s", "answer_s", "control_s", "byte_s")}
     yield "calls and answers at half the cost", replace(base, costs=replace(costs, **quick))
     yield "second copies of half the experts", replace(base, replicas=1.5)

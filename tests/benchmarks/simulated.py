@@ -1,20 +1,24 @@
-"""Simulated clusters beside real ones: tokens per second of 1 to 4 workers, measured and predicted from one of them.
+"""Simulated clusters beside real ones: tokens per second of 1 to 4 workers, measured and predicted in two ways.
 
-In each round all clusters answer in turns, and the simulation is given what the coordinator of the one with one worker
-reported of its layers in that round; so a machine that is slower for a while is so in both. Ratios are measured speed
-over predicted. By default workers only pretend to compute, --entry-us for each entry, so that each has a processor of
-its own, as on other machines; with --real they compute, and share --cores of this machine.
+*planned* is what `expertmesh plan --simulate` predicts before anything runs, from what is tried here. *from one* is
+what the simulation predicts from what the coordinator of the cluster with one worker reported of its layers in that
+round.
+In each round the model is tried and all clusters answer, in turns; so a machine that is slower for a while is so in
+all. Ratios are measured speed over predicted. By default workers only pretend to compute, --entry-us for each entry, so
+that each has a processor of its own, as on other machines; with --real they compute, and share --cores of this machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,8 +30,12 @@ from moe_models import write_model
 from observed import Observed
 from paired_figures import in_turn, paired_ratios, spread
 
+from coordinator.cli.simulating import tried
+from coordinator.config import ClusterConfig, CoordinatorConfig, PlacementConfig, WorkerGroup
+from coordinator.cores import usable_cores
 from coordinator.simulation.decoding import decode
 from coordinator.simulation.scenario import Scenario, Shape
+from coordinator.simulation.stated import Tried, stated
 from protocol.model import Model
 
 WORKERS = (1, 2, 3, 4)
@@ -36,6 +44,9 @@ GEOMETRY: dict[str, Any] = {"layers": 12, "embd": 512, "experts": 64, "experts_u
 """Small, for what pretends to compute; a row uses as many experts as in larger models."""
 STEPS = 40
 """That are simulated for a prediction."""
+VARIATION = 0.1
+"""As `expertmesh plan` has it unless told otherwise."""
+WAYS = ("planned", "from one")
 AIM = 0.15
 """How far the median ratio may be from 1."""
 
@@ -53,8 +64,11 @@ def clusters(model: Path, folder: Path, options: argparse.Namespace) -> Iterator
 @contextmanager
 def _cluster(model: Path, folder: Path, workers: int, options: argparse.Namespace) -> Iterator[LiveCluster]:
     folder.mkdir()
-    how = {} if options.real else {"worker_module": "pretending_worker", "worker_env": {ENTRY: str(options.entry_us)}}
-    with live_cluster(model, folder, workers=workers, coordinator_options=["--threads", "1", *PATIENT], **how) as one:
+    how: dict[str, Any] = {"worker_options": ["--threads", str(options.threads)]}
+    if not options.real:
+        how |= {"worker_module": "pretending_worker", "worker_env": {ENTRY: str(options.entry_us)}}
+    mine = ["--threads", str(options.threads), *PATIENT]
+    with live_cluster(model, folder, workers=workers, coordinator_options=mine, **how) as one:
         yield one
 
 
@@ -79,21 +93,43 @@ def observed(answer: Answer, shape: Shape) -> Observed:
     )
 
 
-def predicted(seen: Observed, shape: Shape, workers: int, cores: float, seed: int) -> float:
-    """Seconds from token to token, the median."""
-    kind = seen.kind(workers, cores=cores)
-    scenario = Scenario(shape=shape, costs=seen.costs(), kinds=(kind,), seed=seed)
+def from_one(seen: Observed, shape: Shape, workers: int, cores: float, seed: int) -> float:
+    """Seconds from token to token, the median, as one worker tells."""
+    scenario = Scenario(shape=shape, costs=seen.costs(), kinds=(seen.kind(workers),), cores=cores, even=True, seed=seed)
+    return decode(scenario, STEPS).percentile_s(50)
+
+
+def stated_cluster(model: Path, workers: int, threads: int) -> ClusterConfig:
+    """The file of a cluster that `_cluster` starts."""
+    return ClusterConfig(
+        model=model,
+        coordinator=CoordinatorConfig(threads=threads),
+        workers=(WorkerGroup(name="worker", count=workers, threads=threads),),
+        placement=PlacementConfig(by="even"),
+    )
+
+
+def planned(config: ClusterConfig, shape: Shape, trial: Tried, cores: float, seed: int) -> float:
+    """Seconds from token to token, the median, as `expertmesh plan --simulate` tells."""
+    scenario = stated(config, shape, trial, network=None, cores=cores, variation=VARIATION, seed=seed)
     return decode(scenario, STEPS).percentile_s(50)
 
 
 def measure(model: Path, folder: Path, options: argparse.Namespace) -> dict[int, dict[str, dict[int, float]]]:
-    """Tokens per second by workers, "measured" and "predicted", by round."""
+    """Tokens per second by workers, "measured" and in both WAYS, by round."""
     found: dict[int, dict[str, dict[int, float]]] = {one: defaultdict(dict) for one in options.workers}
-    with Model.open(model) as opened:
+    configs = {one: stated_cluster(model, one, options.threads) for one in options.workers}
+    cores = len(usable_cores()) if options.cores is None else options.cores
+    if not options.real:
+        cores = math.inf
+    check = MachineCheck(min(len(usable_cores()), max(2, max(options.workers) * options.threads)))
+    with Model.open(model) as opened, clusters(model, folder, options) as meshes:
         shape = Shape.of(opened)
-    check = MachineCheck(2)
-    with clusters(model, folder, options) as meshes:
         for number in range(-1, options.rounds):
+            check.settled(options.settle_s)
+            trial = tried(opened, configs[1])
+            if not options.real:
+                trial = replace(trial, entry_s={options.threads: options.entry_us * 1e-6})
             answers = {}
             for count in in_turn(options.workers, number):
                 check.settled(options.settle_s)
@@ -101,15 +137,16 @@ def measure(model: Path, folder: Path, options: argparse.Namespace) -> dict[int,
             if number < 0:  # the first faults pages in
                 continue
             seen = observed(answers[min(answers)], shape)
-            cores = check.ratio() if options.real else math.inf
             for count, answer in answers.items():
                 assert answer.report["local_entries"] == 0, answer.report
                 found[count]["measured"][number] = 1 / token_s(answer)
-                found[count]["predicted"][number] = 1 / predicted(seen, shape, count, cores, number)
-            told = ", ".join(
-                f"{count}: {one['measured'][number] / one['predicted'][number]:.3f}" for count, one in found.items()
-            )
-            sys.stderr.write(f"round {number + 1}: measured / predicted {told}\n")
+                found[count]["planned"][number] = 1 / planned(configs[count], shape, trial, cores, number)
+                found[count]["from one"][number] = 1 / from_one(seen, shape, count, cores, number)
+            for way in WAYS:
+                ratios = (f"{count}: {one['measured'][number] / one[way][number]:.3f}" for count, one in found.items())
+                sys.stderr.write(f"round {number + 1}: measured / {way} {', '.join(ratios)}\n")
+            if options.details:
+                sys.stderr.write(f"{trial}\n{seen}\n")
     return found
 
 
@@ -117,11 +154,13 @@ def page(found: dict[int, dict[str, dict[int, float]]]) -> str:
     """The table, and whether each ratio is as near to 1 as is aimed at."""
     rows = []
     for count, speeds in found.items():
-        ratios = spread(paired_ratios(speeds["measured"], speeds["predicted"]))
-        columns = [spread(list(speeds[what].values())) for what in ("measured", "predicted")]
-        rows.append([count, *columns, ratios, "yes" if abs(ratios.median - 1) <= AIM else "no"])
-    titles = ["workers", "measured, tokens/s", "predicted", "measured / predicted, paired", f"within {AIM:.0%}"]
-    return table(titles, rows)
+        row: list[object] = [count, spread(list(speeds["measured"].values()))]
+        for way in WAYS:
+            ratios = spread(paired_ratios(speeds["measured"], speeds[way]))
+            row += [spread(list(speeds[way].values())), ratios, "yes" if abs(ratios.median - 1) <= AIM else "no"]
+        rows.append(row)
+    of_ways = [title for way in WAYS for title in (way, "measured / that, paired", f"within {AIM:.0%}")]
+    return table(["workers", "measured, tokens/s", *of_ways], rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -132,10 +171,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--entry-us", type=int, default=500, help="that an entry takes a worker that pretends")
     parser.add_argument("--real", action="store_true", help="workers compute, and share this machine")
+    parser.add_argument("--threads", type=int, default=1, help="of each worker, and of the coordinator")
+    parser.add_argument("--cores", type=float, help="that workers share with --real; all that there are unless told")
+    parser.add_argument("--details", action="store_true", help="print what predictions are made from")
     parser.add_argument("--settle-s", type=float, default=10.0, help="time for the machine to be undisturbed")
     options = parser.parse_args(arguments)
     if 1 not in options.workers:
         parser.error("--workers: predictions are made from what one worker does, so 1 is expected among them")
+    logging.disable(logging.INFO)  # of simulated coordinators
     print(heading("Simulated clusters beside real ones"))
     with tempfile.TemporaryDirectory() as folder:
         model = options.model or write_model(Path(folder) / "small.gguf", **GEOMETRY)

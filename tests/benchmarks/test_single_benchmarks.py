@@ -128,8 +128,17 @@ def test_simulated_clusters_have_a_row_for_each_number_of_workers(tiny_model: Pa
     ]
     rows = printed("simulated.py", *short)
     assert [row[0] for row in rows] == ["workers", "1", "2"]
-    for _, measured, predicted, ratio, _ in rows[1:]:
-        assert all(float(cell.split()[0]) > 0 for cell in (measured, predicted, ratio))
+    for _, measured, planned, ratio, _, from_one, other_ratio, _ in rows[1:]:
+        assert all(float(cell.split()[0]) > 0 for cell in (measured, planned, ratio, from_one, other_ratio))
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(110)
+def test_simulated_pauses_have_a_row_for_each_mishap() -> None:
+    rows = printed("simulated_pauses.py", "--rounds", "1", "--times", "1")
+    assert [row[1] for row in rows] == ["mishap", "killed", "frozen"]
+    for _, _, measured, simulated, ratio in rows[1:]:
+        assert all(float(cell.split()[0]) > 0 for cell in (measured, simulated, ratio))
 
 
 def test_a_profile_is_worth_what_its_ranking_finds_of_other_uses(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ def test_everything_takes_some_time(tmp_path: Path, dense_layers: int) -> None:
     assert costs.layer_s > 0
     assert costs.step_s > 0
     assert costs.entry_s > 0
+    assert min(costs.call_s, costs.answer_s, costs.apart_s) > 0
     assert costs.layer_row_s >= 0
     assert costs.step_row_s >= 0
     assert costs.dense_s(3) == costs.step_s + 3 * costs.layer_s

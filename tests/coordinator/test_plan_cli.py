@@ -38,7 +38,8 @@ def cluster(tmp_path: Path, demo_model: Path) -> Path:
 
 
 def test_several_numbers_of_workers_are_compared(cluster: Path) -> None:
-    asked = ("--simulate", "--workers", "0,1,3", "--tokens", 3, "--mishaps", 1, "--seed", 7, "--json")
+    asked = ["--simulate", "--workers", "0,1,3", "--tokens", 3, "--mishaps", 1, "--seed", 7, "--json"]
+    asked += ["--hours", 0.001, "--rates", "killed=1000, joins=1000", "--back-s", 0.5]
     done = run("plan", cluster, *asked)
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
@@ -46,6 +47,7 @@ def test_several_numbers_of_workers_are_compared(cluster: Path) -> None:
     for one in found["simulated"]:
         assert one["tokens_per_s"] > 0
         assert set(one["parts_s"]) == {"dense", "sending", "calls", "kernels"}
+        assert ("hours" in one) == (one["workers"] > 0)
         assert set(one["pauses_s"]) == (set() if not one["workers"] else {"killed", "frozen", "vanished", "joins"})
     assert found["network"] == {"round_trip_s": 0.0003, "bytes_per_s": 1.25e8}
     assert all(found["tried"][name] > 0 for name in ("layer_s", "step_s", "entry_s"))
@@ -94,7 +96,8 @@ def test_a_file_tells_who_would_hold_what_how_long_a_token_takes_and_who_helps(c
 def test_the_slow_one_of_a_file_gets_nothing_and_it_is_said_why(demo_model: Path) -> None:
     with Model.open(demo_model) as model:
         shape = Shape.of(model)
-    own = OwnCosts(layer_s=1e-3, layer_row_s=0.0, step_s=1e-3, step_row_s=0.0, entry_s=1e-3)
+    calls = {"call_s": 6e-5, "answer_s": 6e-5, "apart_s": 5e-4}
+    own = OwnCosts(layer_s=1e-3, layer_row_s=0.0, step_s=1e-3, step_row_s=0.0, entry_s=1e-3, **calls)
     groups = (WorkerGroup(name="fast", count=2, threads=8), WorkerGroup(name="slow", threads=1, source="copies"))
     config = ClusterConfig(model=demo_model, workers=groups)
     found = FilePlan.of(config, shape, Tried(own=own, entry_s={8: 1e-3, 1: 0.5}), cores=64).as_object()
@@ -123,6 +126,7 @@ def test_a_cluster_that_is_up_is_asked(demo_model: Path, tmp_path: Path) -> None
     [
         (("ipc://@nobody-is-there",), "nothing listens at ipc://@nobody-is-there: is this cluster up?"),
         (("ipc://@some-cluster", "--simulate"), "--simulate takes a cluster file, found ipc://@some-cluster"),
+        (("nothing.toml", "--rates", "killed"), "--rates is killed, expected KIND=N with commas between, KIND one of"),
         (("nothing.toml",), "nothing.toml: No such file or directory"),
     ],
 )

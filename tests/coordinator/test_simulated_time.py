@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.simulation.network import OneWay, Port
 from coordinator.simulation.processor import Processor
-from coordinator.simulation.scenario import Varied
+from coordinator.simulation.scenario import ENDLESS, Varied
 from coordinator.simulation.timeline import Timeline
 
 
@@ -63,12 +63,12 @@ def test_a_wait_is_for_kernels_while_any_run() -> None:
 
 def test_bytes_pass_one_after_another_and_overtake_nothing() -> None:
     rng = np.random.default_rng(1)
-    shared = Port(bytes_per_s=1000.0)
-    near = OneWay((shared, Port(bytes_per_s=1000.0)), Varied(mean=0.1), rng)
-    far = OneWay((shared, Port(bytes_per_s=500.0)), Varied(mean=1.0), rng)
+    shared = Port(Varied(mean=1000.0), rng)
+    near = OneWay((shared, Port(Varied(mean=1000.0), rng)), Varied(mean=0.1), rng)
+    far = OneWay((shared, Port(Varied(mean=500.0), rng)), Varied(mean=1.0), rng)
     assert near.arrival(0.0, 100) == pytest.approx(0.2)
     assert far.arrival(0.0, 100) == pytest.approx(1.2)  # 0.2 s by either port, at the same time
     assert near.arrival(0.0, 100) == pytest.approx(0.4)
-    jumping = OneWay((Port(), Port()), Varied(mean=1.0, within=2.0), rng)
+    jumping = OneWay((Port(ENDLESS, rng), Port(ENDLESS, rng)), Varied(mean=1.0, within=2.0), rng)
     arrivals = [jumping.arrival(when, 1) for when in np.arange(0, 1, 0.01)]
     assert arrivals == sorted(arrivals)

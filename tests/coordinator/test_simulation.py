@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ from coordinator.sampled_rows import sampled_rows
 from coordinator.simulation.decoding import decode, pauses, routing
 from coordinator.simulation.mesh import SimulatedMesh
 from coordinator.simulation.scenario import Varied
+from protocol.messages import BeatSeen
 
 
 @pytest.fixture(autouse=True)
@@ -54,8 +54,8 @@ def test_two_workers_compute_at_the_same_time() -> None:
 
 
 def test_workers_of_one_machine_share_its_cores_and_the_work() -> None:
-    alone = decode(scenario(workers(2, cores=2.0)), 5)
-    crowded = decode(scenario(workers(2, cores=1.0)), 5)
+    team = workers(2, here=True, pages="here")
+    alone, crowded = (decode(scenario(team, cores=cores), 5) for cores in (2.0, 1.0))
     layer_s = 0.6e-3  # of two entries, one each: as of one team they always share
     np.testing.assert_allclose(crowded.step_s - alone.step_s, 2 * layer_s, atol=2 * COSTS.call_s)
 
@@ -107,7 +107,7 @@ def test_hundreds_of_workers_can_be_simulated_and_those_without_experts_are_told
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_what_is_observed_of_one_worker_predicts_more_of_them(count: int) -> None:
-    slow = workers(1, cores=math.inf, entry_s=Varied(mean=4e-3))
+    slow = workers(1, here=True, pages="here", entry_s=Varied(mean=4e-3))
     mesh = SimulatedMesh(scenario(slow))
     mesh.gather()
     token_s = [mesh.step(ids) for ids in itertools.islice(routing(mesh.scenario), 20)]
@@ -120,7 +120,7 @@ def test_what_is_observed_of_one_worker_predicts_more_of_them(count: int) -> Non
         calls=1.0,
         entry_s=tally.busy_us * 1e-6 / tally.entries,
     )
-    guessed = decode(scenario(seen.kind(count, cores=math.inf), costs=seen.costs()), 20)
+    guessed = decode(scenario(seen.kind(count), costs=seen.costs()), 20)
     real = decode(scenario(replace(slow, count=count)), 20)
     assert guessed.tokens_per_s == pytest.approx(real.tokens_per_s, rel=0.02)
 
@@ -142,8 +142,46 @@ def test_who_says_nothing_is_waited_for_until_it_is_hedged_or_late(limits: CallL
 def test_a_killed_worker_is_noticed_by_its_connection_and_one_more_is_no_mishap() -> None:
     some = scenario(workers(3), limits=CallLimits(hedge_floor_s=9.0))
     usual_s = decode(some, 5).percentile_s(50)
-    assert pauses(some, "killed", 4).pause_s.max() < PROBE_S + 2 * usual_s
+    for exit_s, longest_s in ((0.02, PROBE_S), (0.0, 0.0)):  # in this time it is given a call, or in none
+        killed = pauses(replace(some, kinds=(workers(3, exit_s=Varied(mean=exit_s)),)), "killed", 8)
+        assert longest_s - usual_s < np.percentile(killed.pause_s, 75) < longest_s + 2 * usual_s
     assert pauses(some, "joins", 4).pause_s.max() < usual_s
+
+
+@pytest.mark.parametrize("exit_s", [0.0, 0.03])
+def test_until_its_machine_closes_its_connections_calls_to_a_dead_worker_are_sent(exit_s: float) -> None:
+    mesh = SimulatedMesh(scenario(workers(2, exit_s=Varied(mean=exit_s))))
+    mesh.gather()
+    member = next(one for one in mesh.members if one.name == "w-0")
+    mesh.workers[0].die(mesh.timeline.now)
+    asked = 0
+    while mesh.cluster.tell(member.control, BeatSeen(session="simulation")) and asked < 50:
+        mesh.timeline.spend(1e-3, "dense")
+        asked += 1
+    assert 1e-3 * asked == pytest.approx(exit_s + 1e-3, abs=1.5e-3)  # and half a round trip
+
+
+def test_what_a_line_that_was_cut_has_swallowed_passes_when_it_is_whole_again() -> None:
+    mesh = SimulatedMesh(scenario(workers(2)))
+    mesh.gather()
+    mesh.workers[0].vanish(mesh.timeline.now, 2.0)  # less than it takes to be given up
+    mesh.pass_time(4.0)
+    assert [member.serial for member in mesh.members] == [0, 1]
+    mesh.workers[0].vanish(mesh.timeline.now, 10.0)
+    mesh.pass_time(9.0)
+    assert [member.name for member in mesh.members] == ["w-1"]
+    mesh.pass_time(3.0)
+    assert {member.name for member in mesh.members} == {"w-0", "w-1"}
+    assert len(mesh.members.active.members) == 2
+
+
+@pytest.mark.parametrize("within", [0.0, 0.5])
+def test_lines_differ_and_vary(within: float) -> None:
+    slow = workers(4, bytes_per_s=Varied(mean=1e6, between=1.0, within=within))
+    one, other = (decode(scenario(slow, seed=seed), 10).step_s for seed in (1, 2))
+    same = decode(scenario(workers(4, bytes_per_s=Varied(mean=1e6))), 10).step_s
+    assert abs(one.mean() - other.mean()) > 1e-4
+    assert one.std() > same.std()
 
 
 def test_what_is_slow_for_good_without_a_worker_ends_all_the_same() -> None:
