@@ -71,6 +71,6 @@ def _played(mesh: SimulatedMesh, mishaps: RandomMishaps, steps: Iterator[I32], u
 
 def _is_calm(mesh: SimulatedMesh, mishaps: RandomMishaps, last: deque[float]) -> bool:
     """Nothing happened lately, no placement is being prepared, and steps take as long as each other."""
-    if len(last) < KEPT or not mesh.members.ready or mesh.timeline.now < mishaps.last_at + FELT_S:
+    if len(last) < KEPT or not mesh.members.assignment.ready or mesh.timeline.now < mishaps.last_at + FELT_S:
         return False
     return max(last) <= LONG * float(np.median(last))

@@ -75,8 +75,7 @@ def test_whoever_came_late_keeps_what_it_was_given(
     there = loaded(cluster.wait_for(told_all(demo_model)))
     experts = {row["name"]: row["experts"] for row in cluster.status()["workers"]}
     assert placement > 1
-    resume(cluster)
-    reference.check(cluster.answer(prompt, 20))
+    answers_soon(cluster, prompt, reference)
     report = cluster.wait_for(lambda report: in_force(report) == WORKERS and beaten(WORKERS)(report))
     assert report["placement"] == 1, "the first placement is that one already"
     assert loaded(report) == there, "nothing is read again"
