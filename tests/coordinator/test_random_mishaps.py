@@ -79,7 +79,7 @@ def test_newcomers_stay_and_are_used() -> None:
     mishaps = RandomMishaps(mesh, Rates(joins=60.0), np.random.default_rng(1))
     mesh.pass_time(HOUR_S / 12)
     assert 1 <= mishaps.counts["joins"] <= 12
-    assert len(mesh.members.active.members) == 1 + mishaps.counts["joins"]
+    assert len(mesh.members.assignment.active.members) == 1 + mishaps.counts["joins"]
 
 
 def test_without_workers_nobody_can_have_a_mishap() -> None:

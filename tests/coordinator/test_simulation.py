@@ -172,7 +172,7 @@ def test_what_a_line_that_was_cut_has_swallowed_passes_when_it_is_whole_again() 
     assert [member.name for member in mesh.members] == ["w-1"]
     mesh.pass_time(3.0)
     assert {member.name for member in mesh.members} == {"w-0", "w-1"}
-    assert len(mesh.members.active.members) == 2
+    assert len(mesh.members.assignment.active.members) == 2
 
 
 @pytest.mark.parametrize("within", [0.0, 0.5])
