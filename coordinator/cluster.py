@@ -60,9 +60,6 @@ MAX_INBOX = 1000
 """What clients said and nobody has heard yet; what exceeds it is dropped."""
 REVIEW_S = 2.0
 """How often it is looked whether paces have drifted."""
-REVISIT_S, REVISIT_LEFT_OUT_S = 10.0, 300.0
-"""A worker that others were preferred to for so long, or that was left out, is thought to be as fast as when it joined:
-what slowed it may be over."""
 STRIKES = 8
 """Failed or wrong answers in a row after which a worker gets no more work until it says Hello anew."""
 
@@ -257,9 +254,7 @@ class Cluster:
         """What calls tell of each member's pace."""
         latest = max((seat.called_at for seat in self._seats.values()), default=0.0)
         for serial, seat in self._seats.items():
-            left_out = serial in self.members.assignment.active.left_out
-            if latest - seat.called_at > (REVISIT_LEFT_OUT_S if left_out else REVISIT_S):
-                seat.meter = PaceMeter()
+            seat.meter.unused(latest - seat.called_at, left_out=serial in self.members.assignment.active.left_out)
         return {serial: seat.meter.pace() for serial, seat in self._seats.items()}
 
     # --- calls ------------------------------------------------------------------------------------------------

@@ -10,6 +10,9 @@ RATIO = 1.25
 """A pace that differs by more than this factor is another one."""
 REVIEWS = 3
 """So many times in a row."""
+FAR = 4.0
+"""One that differs by more than this factor is another one at once: meanwhile every token waits for it."""
+TINY_S = 1e-9
 
 
 class Drift:
@@ -26,11 +29,15 @@ class Drift:
 
     def seen(self, paces: Mapping[int, Pace]) -> bool:
         """These were found at a review; True if it is time to see whether another placement is better."""
-        drifted = any(
-            not self._placed.get(serial, 0.0) / RATIO <= pace.seconds(TYPICAL_ENTRIES) <= RATIO * self._placed[serial]
-            if serial in self._placed
-            else True
-            for serial, pace in paces.items()
-        )
-        self._times = self._times + 1 if drifted else 0
+        factors = [self._factor(serial, pace.seconds(TYPICAL_ENTRIES)) for serial, pace in paces.items()]
+        factor = max(factors, default=1.0)
+        self._times = REVIEWS if factor > FAR else self._times + 1 if factor > RATIO else 0
         return self._times >= REVIEWS
+
+    def _factor(self, serial: int, seconds: float) -> float:
+        """By which a pace differs from what it was; one that was not known then differs, but not by far."""
+        then = self._placed.get(serial)
+        if then is None:
+            return FAR
+        slower, quicker = max(seconds, TINY_S), max(then, TINY_S)
+        return max(slower / quicker, quicker / slower)

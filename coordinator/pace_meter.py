@@ -11,6 +11,9 @@ from coordinator.planner import Here
 KEPT = 64
 LEAST = 16
 """So many times must be known before they count."""
+REVISIT_S, REVISIT_LATER_S = 10.0, 300.0
+"""A member that others were preferred to for so long is thought to be as fast as when it joined: what slowed it may be
+over. Each time it takes twice as long, up to the second, as for who was left out: to find out costs tokens."""
 
 
 class Times:
@@ -39,9 +42,18 @@ class PaceMeter:
     things before it looks.
     """
 
-    __slots__ = ("_calls", "_entries")
+    __slots__ = ("_calls", "_entries", "_revisit_s")
 
     def __init__(self) -> None:
+        self._entries, self._calls = Times(), Times()
+        self._revisit_s = REVISIT_S
+
+    def unused(self, for_s: float, *, left_out: bool) -> None:
+        """It was given no call for so long, while others were: after a while it is forgotten what its calls took."""
+        if for_s <= (REVISIT_LATER_S if left_out else self._revisit_s):
+            return
+        if self.pace() is not None:
+            self._revisit_s = min(2 * self._revisit_s, REVISIT_LATER_S)
         self._entries, self._calls = Times(), Times()
 
     def observe(self, entries: int, elapsed_s: float, busy_s: float) -> None:

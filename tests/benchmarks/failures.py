@@ -135,9 +135,12 @@ def speeds(options: argparse.Namespace, folder: Path) -> None:
             where = folder / f"speeds-{len(clusters)}"
             where.mkdir()
             link = stack.enter_context(bad_link(three_ports(), three_ports()))
-            settings: dict[str, Any] = {"coordinator_options": HEDGING, "listen": link.target}
+            settings: dict[str, Any] = {
+                "coordinator_options": [*HEDGING, "--placement", "measured"],
+                "listen": link.target,
+            }
             if "slow" in name:
-                settings["links"] = {1: link}
+                settings |= {"links": {1: link}, "worker_env": {"EXPERTMESH_TEST_HOST": "far away"}}
                 for command in SLOW:
                     link.say(command)
             clusters[name] = stack.enter_context(

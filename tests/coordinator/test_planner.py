@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from coordinator.demand import Demand
 from coordinator.drift import REVIEWS, Drift
 from coordinator.pace import Pace
-from coordinator.pace_meter import KEPT, LEAST, HereMeter, PaceMeter
+from coordinator.pace_meter import KEPT, LEAST, REVISIT_LATER_S, REVISIT_S, HereMeter, PaceMeter
 from coordinator.placement import Holder, Placement
 from coordinator.plan import DEVICE, LOCAL
 from coordinator.planner import Here, Planner
@@ -173,6 +173,32 @@ def test_what_the_coordinator_takes_is_unknown_at_first() -> None:
         meter.send.add(2.0)
         meter.dense.add(3.0)
     assert meter.here() == Here(local=Pace(entry_s=1.0), send_s=2.0, dense_s=3.0)
+
+
+def test_who_was_slow_is_tried_again_and_ever_more_seldom() -> None:
+    meter = PaceMeter()
+    waited_s = []
+    for _ in range(8):
+        for _ in range(LEAST):
+            meter.observe(1, 1.0, 1.0)
+        seconds = REVISIT_S
+        while meter.pace() is not None:
+            meter.unused(seconds - 0.1, left_out=True)
+            seconds += 10.0
+            meter.unused(seconds - 10.0 + 0.1, left_out=False)
+        waited_s.append(seconds - 10.0)
+        meter.unused(1e9, left_out=False)  # of which nothing is known has nothing that could be forgotten
+    assert waited_s == [10.0, 20.0, 40.0, 80.0, 160.0, *[REVISIT_LATER_S] * 3]
+
+
+def test_who_is_slower_or_quicker_by_far_is_so_at_once() -> None:
+    drift = Drift()
+    drift.placed({1: FAST})
+    assert drift.seen({1: AWFUL})
+    drift.placed({1: AWFUL})
+    assert drift.seen({1: FAST})
+    drift.placed({1: replace(FAST, entry_s=0.0, call_s=0.0)})
+    assert drift.seen({1: FAST})
 
 
 def test_a_drift_must_be_large_and_last() -> None:
