@@ -26,8 +26,9 @@ from coordinator.key_files import add_key
 from protocol.bulk import BULK_FRAME_BYTES
 from protocol.errors import ConfigError
 from protocol.keys import DialKeys, giving_keys
-from protocol.messages import FetchPiece, PieceBytes, PieceFailed
+from protocol.messages import AskHolders, FetchPiece, Holders, PieceBytes, PieceFailed
 from protocol.model import Model
+from protocol.neighbours import bulk_endpoint
 from protocol.wire import Dialled, public_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -162,7 +163,7 @@ def two_machines(folder: Path) -> Iterator[tuple[FarMachine, SshServer, Path]]:
 
 @needs_sshd
 @needs_namespaces
-def test_a_worker_here_fetches_what_a_worker_of_another_machine_has(tmp_path: Path) -> None:
+def test_a_worker_here_fetches_what_a_worker_of_another_machine_has(demo_model: Path, tmp_path: Path) -> None:
     with two_machines(tmp_path) as (far, server, there):
         endpoint, gives = f"tcp://0.0.0.0:{three_ports()}", f"tcp://{far.address}:7700"
         attic = {"keys_path": str(there), "cache": str(tmp_path / "far-cache"), "give": gives}
@@ -171,9 +172,14 @@ def test_a_worker_here_fetches_what_a_worker_of_another_machine_has(tmp_path: Pa
         with up(config, endpoint) as cluster:
             cluster.line(r"garage-weights: .*giving model")
             near = endpoint.replace("0.0.0.0", far.near)
+            keys = DialKeys.load(tmp_path / "keys")
+            with Model.open(demo_model) as model:
+                question = AskHolders(fingerprint=model.fingerprint)
+            with Dialled(bulk_endpoint(near), keys=keys, max_frame_bytes=BULK_FRAME_BYTES) as line:
+                assert wait_until(lambda: half_are_offered(line, question), 60)
             options = ["--connect", near, "--keys", tmp_path / "keys", "--cache", tmp_path / "cache", "--name", "here"]
             with subprocess.Popen([*COMMAND, "worker", *map(str, options)], env=environment()) as here:
-                with Client(near, keys=DialKeys.load(tmp_path / "keys")) as client:
+                with Client(near, keys=keys) as client:
                     assert wait_until(lambda: fetched_from_caches(client, "here") > 0, 60)
                 report = ask(config)
                 assert report["sha256_logits"] == alone["sha256_logits"]
@@ -182,6 +188,13 @@ def test_a_worker_here_fetches_what_a_worker_of_another_machine_has(tmp_path: Pa
                 assert cluster.process.wait(30) == 0
                 assert here.wait(30) == 0
         assert wait_until(lambda: not processes_of(str(there)), 10.0)
+
+
+def half_are_offered(line: Dialled, question: AskHolders) -> bool:
+    """Whether the process beside the coordinator knows somebody who gives half of all experts, as one of two has them."""
+    line.send(question)
+    heard = line.receive(1.0)
+    return isinstance(heard, Holders) and any(have.mean() >= 0.5 for have in heard.have)
 
 
 def fetched_from_caches(client: Client, name: str) -> int:

@@ -337,8 +337,8 @@ def largest(frame_bytes: int) -> list[Message]:
 
 
 def with_longest_text(message: Message) -> list[Message]:
-    """The same message with one of its texts as long as it may be, for each of its texts."""
-    texts = [one.name for one in fields(message) if one.type == "str"]
+    """The same message with one of its texts as long as it may be, for each of its texts; keys have one length."""
+    texts = [one.name for one in fields(message) if one.type == "str" and one.name != "key"]
     return [replace(message, **{name: LONGEST_TEXT}) for name in texts]
 
 
