@@ -293,6 +293,7 @@ def _holder(member: Member, pace: Pace | None) -> Holder:
     return Holder(
         serial=member.serial,
         room=hello.room,
+        memory=hello.memory,
         able=hello.able if hello.able.size else None,
         pages=hello.pages,
         threads=hello.threads,

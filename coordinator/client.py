@@ -97,6 +97,7 @@ class Client:
             isa="",
             threads=0,
             entry_ns=0,
+            memory=-1,
             room=0,
             pages="",
             able=ALL_EXPERTS,

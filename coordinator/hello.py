@@ -80,8 +80,9 @@ def mismatches(hello: Hello, terms: Terms) -> list[list[str]]:
         wrong.append(["threads", str(hello.threads), f"0 to {MAX_THREADS}"])
     if not 0 <= hello.entry_ns <= MAX_ENTRY_NS:
         wrong.append(["entry_ns", str(hello.entry_ns), f"0 to {MAX_ENTRY_NS}"])
-    if hello.room < -1:
-        wrong.append(["room", str(hello.room), "-1 or more"])
+    for field, size in (("room", hello.room), ("memory", hello.memory)):
+        if size < -1:
+            wrong.append([field, str(size), "-1 or more"])
     shape = tuple(terms.geometry.get(field, 0) for field in ("layers", "experts"))
     for field, table in (("able", hello.able), ("held", hello.held)):
         if table.shape not in ((0, 0), shape):

@@ -44,6 +44,8 @@ class Holder:
     serial: int
     room: int
     """Bytes of experts that it can hold; -1: any number of them."""
+    memory: int = -1
+    """Bytes of experts that its memory has room for, wherever they lie: second copies are to fit; -1: nobody knows."""
     able: U8 | None = None
     """(layers, experts): 1 for those whose weights it has; None if it has all."""
     only: U8 | None = None

@@ -29,6 +29,8 @@ class _Holder(Protocol):
     @property
     def room(self) -> int: ...
     @property
+    def memory(self) -> int: ...
+    @property
     def able(self) -> U8 | None: ...
     @property
     def only(self) -> U8 | None: ...
@@ -51,8 +53,9 @@ def second_copies(
     """(layers, experts): who else gets an expert of `owner` (layers, experts), LOCAL where nobody does; (0, 0) if none.
 
     So many that all copies together are `replicas` times the experts, those with the most `use` first. One goes to
-    whoever is done with the layer first, is of another team than the owner, and has the weights, and the room; who had
-    it `before` keeps it if it has not more of them than others. ValueError if an owner is not among the holders.
+    whoever is done with the layer first, is of another team than the owner, and has the weights, and room for it in
+    memory; who had it `before` keeps it if it has not more of them than others. ValueError if an owner is not among the
+    holders.
     """
     none: I64 = np.empty((0, 0), np.int64)
     count = round((replicas - 1.0) * stock.experts * len(stock.layers))
@@ -87,8 +90,15 @@ def _teams(holders: Sequence[_Holder]) -> I64:
 
 
 def _room_left(owner: I64, stock: Stock, holders: Sequence[_Holder]) -> I64:
-    """(holders,): bytes that each has left; -1: any number of them."""
-    left = [-1 if one.room < 0 else one.room - stock.bytes_of(owner == one.serial) for one in holders]
+    """(holders,): bytes that each has left; -1: any number of them.
+
+    Of who may hold any number, those that its memory has left: a copy that has to be read from a disk helps nobody.
+    """
+    rooms = [one.memory if one.room < 0 else one.room for one in holders]
+    left = [
+        -1 if room < 0 else max(0, room - stock.bytes_of(owner == one.serial))
+        for one, room in zip(holders, rooms, strict=True)
+    ]
     return np.array(left, np.int64)
 
 

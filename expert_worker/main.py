@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from expert_worker.hinted import Hinted
-from expert_worker.opening import open_bank
+from expert_worker.opening import memory_share, open_bank
 from expert_worker.siblings import ALONE, Siblings, siblings_argument
 from expert_worker.sources.choice import GIB, Asked
 from expert_worker.supply import Supply
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _holder(
     model: Model, threads: int, asked: Asked, siblings: Siblings, supply: Supply | None = None
 ) -> Iterator[process.Holder]:
-    entry_ns = kernel_trial(model.layout, threads)
+    entry_ns, memory = kernel_trial(model.layout, threads), memory_share(model, asked, siblings)
     with open_bank(model, threads, asked, siblings, supply) as (bank, pages), Hinted(bank, model.geometry) as hinted:
         yield process.Holder(
             experts=bank,
@@ -82,6 +82,7 @@ def _holder(
             room=-1,
             pages=pages,
             entry_ns=entry_ns,
+            memory=memory,
             joined=hinted.joined,
         )
 

@@ -61,6 +61,15 @@ def open_bank(
                 yield bank, ""
 
 
+def memory_share(model: Model, asked: Asked, siblings: Siblings = ALONE) -> int:
+    """Bytes of experts that there is memory for, a fair share of the machine's (`Hello.memory`); -1 if nobody knows.
+
+    ConfigError as of `open_bank`.
+    """
+    room = choose(asked, facts_of(model, siblings)).room
+    return -1 if room is None else room // siblings.here
+
+
 def facts_of(model: Model, siblings: Siblings = ALONE) -> Facts:
     """What a choice is made from."""
     memory = host_memory()

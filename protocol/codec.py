@@ -176,6 +176,7 @@ def _foreign_hello(protocol: int) -> Hello:
         threads=0,
         entry_ns=0,
         room=0,
+        memory=-1,
         pages="",
         able=ALL_EXPERTS,
         held=NO_EXPERTS,

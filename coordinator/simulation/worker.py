@@ -163,6 +163,7 @@ class SimulatedWorker:
             isa="simulated",
             threads=kind.threads,
             entry_ns=max(1, round(self._entry_s.mean * 1e9)),
+            memory=-1,
             room=kind.room,
             pages=kind.pages,
             able=ALL_EXPERTS,

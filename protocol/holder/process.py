@@ -50,6 +50,7 @@ class Holder:
     threads: int
     room: int
     pages: str
+    memory: int = -1
     entry_ns: int = 0
     joined: Callable[[Desk], None] = ignore_desk
     """Hears of every desk that the compute loop is given, in the control thread."""
@@ -166,6 +167,7 @@ def _hello(options: argparse.Namespace, model: Model, holder: Holder) -> Hello:
         isa=holder.isa,
         threads=holder.threads,
         entry_ns=holder.entry_ns,
+        memory=holder.memory,
         room=holder.room,
         pages=holder.pages,
         able=ALL_EXPERTS if model.there is None else model.there,

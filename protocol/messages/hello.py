@@ -25,6 +25,7 @@ class Hello(Message):
     threads: int
     entry_ns: int  # nanoseconds in its kernels for one expert of one row, as of a trial at its start; 0: nobody tried
     room: int  # bytes of experts that it can hold; -1: any number of them, where they lie
+    memory: int  # bytes of experts that its memory has room for, wherever they lie; -1: nobody knows
     pages: str  # equal for whoever computes from the same pages of memory, see protocol.pages; empty: from its own
     able: Annotated[U8, Spec("u1", 2)]  # (layers, experts): 1 for those whose weights it has; (0, 0) if all
     held: Annotated[U8, Spec("u1", 2)]  # (layers, experts): 1 for those it holds from before; (0, 0) if none

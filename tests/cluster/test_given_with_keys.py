@@ -191,7 +191,7 @@ def test_a_worker_here_fetches_what_a_worker_of_another_machine_has(demo_model: 
 
 
 def half_are_offered(line: Dialled, question: AskHolders) -> bool:
-    """Whether the process beside the coordinator knows somebody who gives half of all experts: one of two has as many."""
+    """Whether the process beside the coordinator knows somebody who gives half of all experts, as one of two has."""
     line.send(question)
     heard = line.receive(1.0)
     return isinstance(heard, Holders) and any(have.mean() >= 0.5 for have in heard.have)

@@ -265,6 +265,20 @@ def test_second_copies_stay_where_they_are() -> None:
     assert not after.is_like(place(2, stock, nothing(stock), workers(None, None, None), use=use))
 
 
+def test_second_copies_are_with_whoever_has_memory_to_spare() -> None:
+    stock = Stock(slot_bytes=(0, 10, 10), experts=6)
+    holders = [
+        replace(one, memory=memory) for one, memory in zip(workers(None, None, None), (40, 200, 60), strict=True)
+    ]
+    placement = place(1, stock, nothing(stock), holders, replicas=2.0)
+    second = [int((placement.also == serial).sum()) for serial in range(3)]
+    assert second == [0, 8, 2], (
+        "each owns four; the first is full, the third has room for two, and nobody its own twice"
+    )
+    unknown = place(1, stock, nothing(stock), workers(None, None, None), replicas=2.0)
+    assert (unknown.also != LOCAL).sum() == 12
+
+
 def test_alone_nobody_has_second_copies() -> None:
     stock = Stock(slot_bytes=(1,), experts=6)
     assert place(1, stock, nothing(stock), workers(None), replicas=2.0).also.size == 0

@@ -18,6 +18,7 @@ from worker_process import EXPERTS, LAYERS, ROOT, WIDTH, WITHIN_S, ScriptedCoord
 import native
 from protocol import codec
 from protocol.holder.answer import answer
+from protocol.host_memory import host_memory
 from protocol.messages import (
     Beat,
     Drain,
@@ -51,6 +52,7 @@ def test_a_whole_life(coordinator: ScriptedCoordinator, start_worker: Start, hol
         "expert_width": 32,
     }
     assert hello.isa in native.available_isas()
+    assert 0 < hello.memory <= host_memory().total
     ready = coordinator.assign_all(worker, hello)
     assert (ready.placement, ready.experts) == (1, LAYERS * EXPERTS)
     coordinator.ask(work())

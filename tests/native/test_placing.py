@@ -80,6 +80,7 @@ def crowds(draw: st.DrawFn, stock: Stock) -> list[Holder]:
         Holder(
             serial=serial,
             room=draw(st.one_of(st.just(-1), st.integers(0, stock.bytes))),
+            memory=draw(st.one_of(st.just(-1), st.integers(0, stock.bytes))),
             able=draw(st.one_of(st.none(), shares)),
             only=draw(st.one_of(st.none(), shares)),
             pages=draw(st.sampled_from(["", "a", "b"])),

@@ -53,6 +53,7 @@ def hello(name: str, incarnation: str = "a", **change: Any) -> Hello:
         "threads": 1,
         "entry_ns": 0,
         "room": -1,
+        "memory": -1,
         "pages": "",
         "able": ALL_EXPERTS,
         "held": NO_EXPERTS,

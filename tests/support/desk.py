@@ -101,6 +101,7 @@ def _hello() -> Hello:
         isa="",
         threads=0,
         entry_ns=0,
+        memory=-1,
         room=0,
         pages="",
         able=ALL_EXPERTS,

@@ -90,6 +90,7 @@ def hello(**changes: Any) -> Hello:
         isa="scalar",
         threads=1,
         entry_ns=0,
+        memory=-1,
         room=-1,
         pages="0123456789abcdef",
         able=ALL_EXPERTS,

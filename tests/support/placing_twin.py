@@ -228,7 +228,7 @@ def second_copies(
             for column, holder in enumerate(holders)
             if column != first
             and not (holder.team and holder.team == holders[first].team)
-            and (holder.room < 0 or room[column] >= size)
+            and (_kept(holder) < 0 or room[column] >= size)
             and can_hold(holder, layer, expert)
         ]
         if not able:
@@ -247,7 +247,11 @@ def second_copies(
 
 def _room_left(owner: I64, stock: Stock, holders: Sequence[Holder]) -> list[int]:
     sizes = np.array(stock.slot_bytes, np.int64)
-    return [holder.room - int((owner == holder.serial).sum(axis=1) @ sizes) for holder in holders]
+    return [_kept(holder) - int((owner == holder.serial).sum(axis=1) @ sizes) for holder in holders]
+
+
+def _kept(holder: Holder) -> int:
+    return holder.memory if holder.room < 0 else holder.room
 
 
 def _busy(owner: I64, at: dict[int, int], use: F64, holders: Sequence[Holder]) -> list[list[float]]:

@@ -276,6 +276,7 @@ class Worker:
             isa="scalar",
             threads=1,
             entry_ns=0,
+            memory=-1,
             room=self.room,
             pages=self._mesh.pages,
             able=ALL_EXPERTS,
