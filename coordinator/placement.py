@@ -26,6 +26,7 @@ from coordinator.plan import DEVICE, LOCAL, NO_RUNNERS, NOBODY_ELSE
 from coordinator.profile import F64
 from coordinator.second_copies import second_copies
 from coordinator.spread import NOBODY, columns_of, spread
+from coordinator.swaps import swapped
 from protocol.messages import I32, I64, U8
 from protocol.pack import Share
 from protocol.ranking import in_order
@@ -212,7 +213,7 @@ def place(
     owner[own.astype(np.bool_)] = DEVICE
     holders = paced(holders)
     expected = np.ones(owner.shape) if use is None else use
-    _deal(owner, stock, [holder for holder in holders if holder.room >= 0], rank)
+    _deal(owner, stock, [holder for holder in holders if holder.room >= 0], rank, before)
     _spread(owner, stock, [holder for holder in holders if holder.room < 0], expected, before)
     also = second_copies(owner, stock, holders, expected, replicas, before)
     members = tuple(holder.serial for holder in holders)
@@ -262,12 +263,15 @@ def _nobodys(stock: Stock) -> I64:
     return np.full((len(stock.slot_bytes), stock.experts), LOCAL, np.int64)
 
 
-def _deal(owner: I64, stock: Stock, holders: Sequence[Holder], rank: I32 | None) -> None:
+def _deal(
+    owner: I64, stock: Stock, holders: Sequence[Holder], rank: I32 | None, before: Placement | None = None
+) -> None:
     """Give what is LOCAL to holders of limited room, by rank, while any has room.
 
     Without a rank expert e of layer l goes to (e + l) % n, or to the next one that has room for it: so every layer gets
     its share, and gives every holder work. With one, or where somebody has a share only, to whoever can hold it and was
-    given the fewest of the layer, or else has the smaller share: so holders share what a layer uses most.
+    given the fewest of the layer, or else has the smaller share: so holders share what a layer uses most. Which of them
+    that is does not matter: whoever had it `before` is preferred.
     """
     if not holders:
         return
@@ -275,17 +279,22 @@ def _deal(owner: I64, stock: Stock, holders: Sequence[Holder], rank: I32 | None)
     left[[not size for size in stock.slot_bytes]] = False  # dense layers have none
     order = in_order(left, rank)
     layers, experts = order.T
+    serials, able = _serials(holders), able_of(holders, range(len(stock.slot_bytes)), stock.experts)
     given = native.deal(
         order=order,
         turn=layers.copy() if rank is not None else layers + experts,
         slot_bytes=np.array(stock.slot_bytes, np.int64),
         room=np.array([holder.room for holder in holders], np.int64),
         choice=np.array([holder.choice for holder in holders], np.int64),
-        able=able_of(holders, range(len(stock.slot_bytes)), stock.experts),
+        able=able,
         evenly=rank is not None or any(holder.able is not None for holder in holders),
     )
-    taken = given != NOBODY
-    owner[layers[taken], experts[taken]] = _serials(holders)[given[taken]]
+    dealt = np.full_like(owner, NOBODY)
+    dealt[layers, experts] = given
+    if before is not None:
+        dealt = swapped(dealt, columns_of(before.owner, serials), able)
+    taken = dealt != NOBODY
+    owner[taken] = serials[dealt[taken]]
 
 
 def share_of(stock: Stock, share: Share) -> U8:
