@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coordinator.pace import NOTICEABLE_S, Pace
+from coordinator.pace import Pace, farther_s
 from coordinator.placement import Holder, Placement, place
 from coordinator.plan import DEVICE, LOCAL
 from coordinator.profile import F64
@@ -75,17 +75,32 @@ def nothing(stock: Stock) -> U8:
 def test_nobody_would_be_done_sooner_if_the_last_one_gave_an_expert_away(data: st.DataObject) -> None:
     stock = data.draw(stocks())
     use = data.draw(uses(stock))
-    holders = workers(*data.draw(st.lists(PACES, min_size=1, max_size=6)))
-    placement = place(1, stock, nothing(stock), holders, use=use)
+    paces = data.draw(st.lists(PACES, min_size=1, max_size=6))
+    far_s = farther_s(np.array([pace.call_s for pace in paces]))  # calls that are nearly alike count as alike
+    placement = place(1, stock, nothing(stock), workers(*paces), use=use)
     for layer in stock.layers:
-        done = {one.serial: one.pace.seconds(load(placement, use, layer, one.serial)) for one in holders if one.pace}
-        least = use[layer].max()  # what the last one got last was at most that
-        for one in holders:
-            assert one.pace is not None
-            more = one.pace.seconds(load(placement, use, layer, one.serial) + least)
-            for other in holders:
-                if load(placement, use, layer, other.serial):
-                    assert done[other.serial] <= more + NOTICEABLE_S + 1e-9
+        loads = np.array([load(placement, use, layer, serial) for serial in range(len(paces))])
+        entry_s = np.array([pace.entry_s for pace in paces])
+        done = far_s + loads * entry_s
+        more = far_s + (loads + use[layer].max()) * entry_s  # what the last one got last was at most that
+        assert done[loads > 0].max() <= more.min() + 1e-9
+
+
+@example(18, [Pace(entry_s=1.0, call_s=0.25), Pace(entry_s=1.0, call_s=1.0)])
+@given(st.integers(1, 40), st.lists(PACES, min_size=1, max_size=6))
+def test_experts_that_are_alike_are_dealt_so_that_the_last_is_done_as_soon_as_can_be(
+    experts: int, paces: list[Pace]
+) -> None:
+    stock = Stock(slot_bytes=(1,), experts=experts)
+    use = np.full((1, experts), CHOSEN / experts)
+    placement = place(1, stock, nothing(stock), workers(*paces), use=use)
+    far_s = farther_s(np.array([pace.call_s for pace in paces]))
+    counts_of = np.bincount(placement.owner[0], minlength=len(paces))
+    used = counts_of > 0
+    entry_s = np.array([pace.entry_s for pace in paces]) * CHOSEN / experts
+    last = (far_s + counts_of * entry_s)[used].max()
+    fitting = np.maximum(np.floor((last * (1 - 1e-9) - far_s) / entry_s), 0)  # how many each could have before that
+    assert fitting.sum() < experts
 
 
 def load(placement: Placement, use: F64, layer: int, serial: int) -> float:
