@@ -169,7 +169,7 @@ class Assignment:
         self._here = replace(here, local=None) if beside else here
         for member in self._members.values():
             member.pace = paces.get(member.serial)
-        if not self.ready or not self._drift.seen(self.paces()):
+        if self._planner.even or not self.ready or not self._drift.seen(self.paces()):
             return []
         self.active = self.active.at_pace(self.active.version, self._holders(self._able()))
         return self.retarget()

@@ -21,12 +21,12 @@ MS = 1_000_000
 QUICK, SLOW = Pace(entry_s=5e-3, call_s=1e-3), Pace(entry_s=12e-3, call_s=1e-3)
 
 
-def some_members(*entry_ms: int, host: str = "") -> tuple[Members, list[Member]]:
+def some_members(*entry_ms: int, host: str = "", even: bool = False) -> tuple[Members, list[Member]]:
     """Workers of three machines, that said such a thing of themselves; the first placement is in force."""
     tokens = iter(range(1000))
     mesh = Members(
         TERMS,
-        replace(PLANNER, demand=Demand.even(len(STOCK.slot_bytes), STOCK.experts, 4)),
+        replace(PLANNER, demand=Demand.even(len(STOCK.slot_bytes), STOCK.experts, 4), even=even),
         expected=len(entry_ms),
         fresh_token=lambda: f"token-{next(tokens)}",
         host=host,
@@ -65,6 +65,14 @@ def test_who_turns_out_to_be_slower_gets_less_between_two_steps() -> None:
     make_ready(mesh)
     assert 0 < held(mesh, other) < before
     assert review(mesh, paces, 3 * REVIEWS) == []
+
+
+def test_what_is_to_be_even_stays_so() -> None:
+    mesh, (one, other) = some_members(5, 20, even=True)
+    before = mesh.assignment.active
+    assert held(mesh, one) == held(mesh, other)
+    assert review(mesh, {one.serial: QUICK, other.serial: Pace(entry_s=1.0)}, 2 * REVIEWS) == []
+    assert mesh.assignment.active is before
 
 
 def test_a_moments_noise_and_little_gain_move_nothing() -> None:
