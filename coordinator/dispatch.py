@@ -19,6 +19,7 @@ import numpy as np
 
 import native
 from coordinator.audit import Auditor, difference
+from coordinator.calls import Activations, call_for
 from coordinator.cluster import TICK_S, Cluster, Seat
 from coordinator.deadlines import Call
 from coordinator.dense_half import Rows, host_rows
@@ -35,15 +36,12 @@ from expert_worker.bank import ExpertBank
 from peer_gpu.slots import ExpertSlots
 from protocol.errors import ExpertError, ProtocolError, RequestError
 from protocol.layout import ExpertLayout
-from protocol.messages import F32, I8, I32, MAX_REASON, RunExperts, Sums, WorkFailed
+from protocol.messages import F32, I32, MAX_REASON, Sums, WorkFailed
 
 log = logging.getLogger(__name__)
 
 ATTEND_S = 0.005
 """How often the sockets are looked at, at least; whoever waits for answers looks at them anyway."""
-
-_NO_CODES = np.empty((0, 0), np.int8)
-_NO_FLOATS = np.empty((0, 0), np.float32)
 
 
 class MeshExperts:
@@ -169,7 +167,7 @@ class MeshExperts:
         for part in parts:
             if part.holder == LOCAL:
                 self._leave(work, part)
-            elif not self._send(work, part, *activations):
+            elif not self._send(work, part, activations):
                 refused.append(part)
         for part in refused:  # only now, for nobody can be asked twice
             self._plan_again(work, part)
@@ -183,35 +181,22 @@ class MeshExperts:
             work.stranded_at = self._clock()
         work.stranded.append(part)
 
-    def _activations(self, work: LayerUnderWay) -> tuple[I8, F32, F32]:
-        """Codes and scales, or values, of all rows: whichever form travels in this layer."""
-        rows = self._host_rows(work)
-        if self._quantised[work.layer]:
-            return *rows.quantise(), _NO_FLOATS
-        return _NO_CODES, _NO_FLOATS, rows.values()
+    def _activations(self, work: LayerUnderWay) -> Activations:
+        return Activations.of(self._host_rows(work), self._quantised[work.layer])
 
-    def _send(self, work: LayerUnderWay, part: Part, codes: I8, scales: F32, values: F32) -> bool:
+    def _send(self, work: LayerUnderWay, part: Part, activations: Activations) -> bool:
         seat = self._cluster.seat(part.holder)
         if seat is None or not seat.line.free or self._gave_up(work, part):
             return False
-        rows, index = part.distinct_rows(work.rows.count)
-        if len(rows) < work.rows.count:  # only what this worker needs
-            codes, scales = (codes[rows], scales[rows]) if len(codes) else (codes, scales)
-            values = values[rows] if len(values) else values
         members = self._cluster.members
-        call = RunExperts(
+        call = call_for(
+            part,
+            activations,
+            work.rows.count,
             session=members.terms.session,
             placement=members.assignment.active.version,
             step=work.step,
             layer=work.layer,
-            attempt=part.attempt,
-            codes=codes,
-            scales=scales,
-            values=values,
-            row=rows,
-            entry_expert=part.expert,
-            entry_row=index,
-            entry_weight=part.weight,
         )
         sent = self._cluster.call(seat, part, call)
         if sent is None:

@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import native
+from coordinator.calls import Activations, call_for
 from coordinator.plan import NO_RUNNERS, NOBODY_ELSE, plan_layer
 from coordinator.replies import add_reply
 from protocol.errors import ConfigError
-from protocol.messages import F32, I32, I64, OpenWork, RunExperts, Stop, Sums
+from protocol.messages import F32, I32, I64, OpenWork, Stop, Sums
 from protocol.wire import Bound, longest_work_frame, wait
 
 WITHIN_S = 20.0
 """Time for the process to start, and to answer a call."""
-NO_CODES, NO_FLOATS = np.empty((0, 0), np.int8), np.empty((0, 0), np.float32)
 
 
 @dataclass(slots=True, eq=False)
@@ -51,22 +51,8 @@ class TriedCalls:
         owner = np.zeros(self._experts, np.int64)
         [part] = plan_layer(layer, ids, weights, owner, NOBODY_ELSE, NO_RUNNERS)
         began, used = time.perf_counter(), time.thread_time()
-        codes, scales, values = (*rows.quantise(), NO_FLOATS) if quantised else (NO_CODES, NO_FLOATS, rows.values())
-        window_rows, index = part.distinct_rows(len(ids))
-        call = RunExperts(
-            session="trial",
-            placement=0,
-            step=0,
-            layer=layer,
-            attempt=0,
-            codes=codes,
-            scales=scales,
-            values=values,
-            row=window_rows,
-            entry_expert=part.expert,
-            entry_row=index,
-            entry_weight=part.weight,
-        )
+        activations = Activations.of(rows, quantised)
+        call = call_for(part, activations, len(ids), session="trial", placement=0, step=0, layer=layer)
         self._work.send(self._peer, call)
         send_s = time.thread_time() - used
         if not wait([self._work], WITHIN_S):
