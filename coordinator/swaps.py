@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from coordinator.spread import NOBODY
+import native
 from protocol.messages import I64, U8
 
 
@@ -15,15 +13,4 @@ def swapped(owner: I64, before: I64, able: U8) -> I64:
     keeps as many experts of a layer as it was given, which are of one size: so it has the room for them. Each swap
     leaves one expert at least where it was, and moves none that was.
     """
-    owner = owner.copy()
-    away = (owner != NOBODY) & (before != NOBODY) & (owner != before)
-    for layer, expert in np.argwhere(away).tolist():
-        its, had = owner[layer], before[layer]
-        here, there = int(its[expert]), int(had[expert])
-        if here == there or not able[layer, expert, there]:
-            continue
-        others = np.flatnonzero((its == there) & (had != there) & (able[layer, :, here] > 0))
-        if len(others):
-            other = others[np.argmax(had[others] == here)]  # one that belongs here, if there is any
-            its[expert], its[other] = there, here
-    return owner
+    return native.swapped(owner, before, able)

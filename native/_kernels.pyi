@@ -290,6 +290,9 @@ def deal(
     of those the first of whoever was given the fewest of the layer, or else has the smallest `choice` (holders,).
     """
 
+def swapped(owner: NDArray[np.int64], before: NDArray[np.int64], able: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """See coordinator.swaps."""
+
 def second_copies(
     owner: NDArray[np.int64],
     before: NDArray[np.int64],

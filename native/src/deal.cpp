@@ -1,4 +1,5 @@
 // Experts dealt to holders of limited room, one after another.
+#include <algorithm>
 #include <vector>
 
 #include "placing.h"
@@ -77,8 +78,52 @@ nb::object deal(In<int64_t, 2> order, In<int64_t, 1> turn, In<int64_t, 1> slot_b
     return takers.object;
 }
 
+// With whom to swap an expert that is with one holder and was with another: an expert of that one which it had not
+// before, and the first holder can have; best one that was there.
+size_t partner(const int64_t *owner, const int64_t *before, const uint8_t *able, size_t experts, size_t count,
+               int64_t here, int64_t there) {
+    size_t found = experts;
+    for (size_t other = 0; other < experts; other++) {
+        if (owner[other] != there || before[other] == there || !able[other * count + here]) continue;
+        if (before[other] == here) return other;
+        if (found == experts) found = other;
+    }
+    return found;
+}
+
+void swap_layer(int64_t *owner, const int64_t *before, const uint8_t *able, size_t experts, size_t count) {
+    for (size_t expert = 0; expert < experts; expert++) {
+        const int64_t here = owner[expert], there = before[expert];
+        if (here == NOBODY || there == NOBODY || here == there || !able[expert * count + there]) continue;
+        const size_t other = partner(owner, before, able, experts, count, here, there);
+        if (other < experts) std::swap(owner[expert], owner[other]);
+    }
+}
+
+nb::object swapped(In<int64_t, 2> owner, In<int64_t, 2> before, In<uint8_t, 3> able) {
+    const size_t layers = able.shape(0), experts = able.shape(1), count = able.shape(2);
+    expect_shape("owner", owner, {layers, experts});
+    expect_shape("before", before, {layers, experts});
+    for (size_t i = 0; i < layers * experts; i++) {
+        const int64_t last = (int64_t)count - 1;
+        expect(owner.data()[i] >= NOBODY && owner.data()[i] <= last, "owner: a holder that is not there");
+        expect(before.data()[i] >= NOBODY && before.data()[i] <= last, "before: a holder that is not there");
+    }
+    NewArray<int64_t> owners({layers, experts});
+    std::copy_n(owner.data(), layers * experts, owners.data);
+    {
+        nb::gil_scoped_release release;
+        for (size_t layer = 0; layer < layers; layer++) {
+            const size_t at = layer * experts;
+            swap_layer(owners.data + at, before.data() + at, able.data() + at * count, experts, count);
+        }
+    }
+    return owners.object;
+}
+
 } // namespace
 
 void bind_deal(nb::module_ &m) {
+    m.def("swapped", &swapped, "owner"_a, "before"_a, "able"_a);
     m.def("deal", &deal, "order"_a, "turn"_a, "slot_bytes"_a, "room"_a, "choice"_a, "able"_a, "evenly"_a);
 }

@@ -148,6 +148,15 @@ def test_sampled_rows_are_shared_out_as_plain_python_does(
     assert done_s(ours, paces).tobytes() == twin.done_s(theirs, paces).tobytes()
 
 
+@given(st.tuples(st.integers(1, 4), st.integers(1, 12), st.integers(1, 4)), SEEDS)
+def test_swaps_are_plain_pythons(shape: tuple[int, int, int], seed: int) -> None:
+    layers, experts, holders = shape
+    rng = np.random.default_rng(seed)
+    able = (rng.random(shape) < rng.random()).astype(np.uint8)
+    owner, before = (rng.integers(-1, holders, (layers, experts)) for _ in range(2))
+    np.testing.assert_array_equal(native.swapped(owner, before, able), twin.swapped(owner, before, able))
+
+
 # --- what cannot be -------------------------------------------------------------------------------------------------
 
 
@@ -176,6 +185,7 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
         "able": np.ones((1, 3, 2), np.uint8),
         "evenly": True,
     },
+    native.swapped: {"owner": two(1, 3), "before": two(1, 3), "able": np.ones((1, 3, 2), np.uint8)},
     native.second_copies: {
         "owner": two(1, 3),
         "before": two(1, 3),
@@ -209,6 +219,7 @@ ARRAYS = [
 ]
 FREE = {
     (native.deal, "able", 1),
+    (native.swapped, "able", 2),
     (native.shared_out, "able", 0),
     (native.shared_out, "ids", 0),
     (native.shared_out, "ids", 1),

@@ -14,7 +14,7 @@ from coordinator.placement import Holder, Placement
 from coordinator.plan import LOCAL
 from coordinator.profile import F64
 from coordinator.spread import NOBODY
-from protocol.messages import I32, I64
+from protocol.messages import I32, I64, U8
 from protocol.ranking import by_rank
 from protocol.stock import Stock
 
@@ -299,3 +299,19 @@ def _begins(used: NDArray[np.bool_], paces: Paces) -> F64:
     sent_s = np.add.accumulate(members, axis=1, dtype=np.int64) * paces.send_s
     begins[:, paces.are_members] = np.where(members, sent_s, begins[:, paces.are_members])
     return begins
+
+
+def swapped(owner: I64, before: I64, able: U8) -> I64:
+    """As of coordinator.swaps."""
+    owner = owner.copy()
+    away = (owner != NOBODY) & (before != NOBODY) & (owner != before)
+    for layer, expert in np.argwhere(away).tolist():
+        its, had = owner[layer], before[layer]
+        here, there = int(its[expert]), int(had[expert])
+        if here == there or not able[layer, expert, there]:
+            continue
+        others = np.flatnonzero((its == there) & (had != there) & (able[layer, :, here] > 0))
+        if len(others):
+            other = others[np.argmax(had[others] == here)]  # one that belongs here, if there is any
+            its[expert], its[other] = there, here
+    return owner
