@@ -30,12 +30,15 @@ from coordinator.config import (
     PeerConfig,
     PlacementConfig,
     WorkerGroup,
+    inputs_endpoint,
     is_device,
     work_endpoint,
 )
 from coordinator.drafts import MAX_DRAFTS
 from coordinator.halves import When
 from coordinator.hosts import LOCAL, Host
+from coordinator.on_ray.plan import RAY
+from coordinator.process_logs import LAUNCHER
 from coordinator.toml_reader import (
     KeysOf,
     Read,
@@ -58,6 +61,7 @@ from protocol.errors import ConfigError
 from protocol.expert_sources import BUDGETED_SOURCES, SOURCES
 from protocol.gib import MAX_GIB
 from protocol.keys import giving_keys
+from protocol.neighbours import bulk_endpoint
 
 
 def read_config(path: Path) -> ClusterConfig:
@@ -85,6 +89,7 @@ def read_config(path: Path) -> ClusterConfig:
     _report_memory_of_no_use(groups, reader)
     _report_caches_of_no_use(groups, reader)
     _report_unreached_givers(groups, reader)
+    _report_taken_endpoints(groups, coordinator, reader)
     _report_taken_names(peers, groups, reader)
     _report_too_many(groups, peers, reader)
     reader.finish()
@@ -186,6 +191,21 @@ def _wrong_with_giver(group: dict[str, Any], *, keyed: bool) -> Iterator[tuple[s
             yield "keys_path", str(error)
 
 
+def _report_taken_endpoints(groups: list[dict[str, Any]], coordinator: dict[str, Any], reader: Reader) -> None:
+    """Who gives on this machine needs a port that neither the coordinator nor another group has."""
+    listen = coordinator.get("listen", DEFAULT_LISTEN)
+    taken = dict.fromkeys(
+        (listen, work_endpoint(listen), inputs_endpoint(listen), bulk_endpoint(listen)), "the coordinator's"
+    )
+    for index, group in enumerate(groups):
+        give = group.get("give")
+        if give is None or group.get("host") is not None:
+            continue
+        if give in taken:
+            reader.problem("workers", index, "give", f"{give} is {taken[give]} already: listen elsewhere")
+        taken.setdefault(give, f"that of {group.get('name')}")
+
+
 def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
     seen: set[str] = set()
     for index, group in enumerate(groups):
@@ -197,11 +217,16 @@ def _report_shared_names(groups: list[dict[str, Any]], reader: Reader) -> None:
 def _report_taken_names(peers: list[dict[str, Any]], groups: list[dict[str, Any]], reader: Reader) -> None:
     taken = {f"{group.get('name')}-{index}": "a worker" for group in groups for index in range(group.get("count", 1))}
     taken |= {COORDINATOR: "the coordinator", LOOKAHEAD: "the lookahead process", WEIGHTS: "the weights process"}
+    taken |= {LAUNCHER: "the launcher", RAY: "what holds on to workers on Ray"}
     taken |= {f"{group.get('name')}{OF_A_CACHE}": "what gives from a cache" for group in groups if "give" in group}
     for index, peer in enumerate(peers):
         name = peer.get("name", "")
         if name in taken:
             reader.problem("peers", index, "name", f"{taken[name]} is called {name} too")
+        elif name.endswith(OF_A_CACHE):
+            reader.problem(
+                "peers", index, "name", f"{name} ends in {OF_A_CACHE}, as only names of what gives weights do"
+            )
         elif name:
             taken[name] = "another peer"
 
