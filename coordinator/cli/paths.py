@@ -17,10 +17,10 @@ class Place(click.Path):
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> os.PathLike[str]:
+    ) -> str | bytes | os.PathLike[str]:
         if not os.fspath(value):  # which would be the folder that the shell is in
             self.fail("an empty path", param, ctx)
-        return Path(super().convert(value, param, ctx))
+        return super().convert(value, param, ctx)
 
 
 class Existing(click.Path):

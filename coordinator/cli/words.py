@@ -7,7 +7,7 @@ import click
 from protocol.errors import ConfigError
 
 
-class Word(click.ParamType):
+class Word(click.ParamType[str]):
     """Some letters, all of which can be printed: what has none, or a line break, would say something else there."""
 
     name = "text"
