@@ -18,8 +18,9 @@ import pytest
 from coordinator.children import Child
 from coordinator.config import COORDINATOR, ClusterConfig, CoordinatorConfig
 from coordinator.interrupts import Interrupts
-from coordinator.launch_plan import LaunchPlan, ProcessPlan, private_endpoint
+from coordinator.launch_plan import LaunchPlan, ProcessPlan
 from coordinator.launcher import Launcher, launched
+from coordinator.private_cluster import private_endpoint
 from protocol.errors import ConfigError, ExpertmeshError
 from protocol.wire import Bound
 
