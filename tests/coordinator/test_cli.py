@@ -133,7 +133,7 @@ def test_sampling_depends_on_the_seed_alone() -> None:
 
 
 def test_an_error_is_a_line_and_exit_code_2_whichever_process_finds_it(tmp_path: Path, demo_model: Path) -> None:
-    """All messages are in test_error_messages.py and test_model_errors.py, found without starting anything."""
+    """All messages are in test_error_messages.py and the files that it names, found without starting anything."""
     whole = demo_model.read_bytes()
     sound, cut, odd = (tmp_path / f"{name}.gguf" for name in ("sound", "cut", "odd"))
     sound.write_bytes(whole)
