@@ -20,7 +20,7 @@ import numpy as np
 import native
 from coordinator.audit import Auditor, difference
 from coordinator.calls import Activations, call_for
-from coordinator.cluster import TICK_S, Cluster, Seat
+from coordinator.cluster import TICK_S, Cluster
 from coordinator.deadlines import Call
 from coordinator.dense_half import Rows, host_rows
 from coordinator.device_share import DeviceShare
@@ -29,6 +29,7 @@ from coordinator.layer_inputs import LayerInputs
 from coordinator.layer_times import LayerTime, LayerTimes
 from coordinator.plan import DEVICE, LOCAL, Coverage, Part, plan_layer
 from coordinator.replies import add_reply
+from coordinator.seats import Seat
 from coordinator.sums import LayerSums
 from coordinator.under_way import Blame, LayerUnderWay
 from coordinator.unheld import check_held, never_answered

@@ -6,11 +6,11 @@ import itertools
 from collections import deque
 from dataclasses import dataclass, field
 
-from coordinator.cluster import Seat
 from coordinator.deadlines import Call
 from coordinator.dense_half import Rows
 from coordinator.placement import Placement
 from coordinator.plan import Coverage, Part
+from coordinator.seats import Seat
 from coordinator.sums import LayerSums
 from protocol.errors import ExpertError
 
