@@ -19,8 +19,8 @@ from coordinator.interrupts import Interrupts
 from coordinator.launch_plan import LaunchPlan, plan_here
 from coordinator.launcher import Launcher
 from coordinator.private_cluster import private_cluster
-from coordinator.wording import counted
 from protocol.errors import ExpertmeshError
+from protocol.wording import counted
 
 
 class OurSide:

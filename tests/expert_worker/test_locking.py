@@ -77,8 +77,8 @@ def without_the_right_to_lock() -> None:
 @pytest.mark.parametrize(
     ("limit", "reason"),
     [
-        (MIB, "Cannot allocate memory; this process may lock 1.0 MiB (ulimit -l, LimitMEMLOCK=)"),
-        (0, "Operation not permitted; this process may lock 0.0 MiB (ulimit -l, LimitMEMLOCK=)"),
+        (MIB, "Cannot allocate memory; this process may lock 1 MiB (ulimit -l, LimitMEMLOCK=)"),
+        (0, "Operation not permitted; this process may lock 0 bytes (ulimit -l, LimitMEMLOCK=)"),
     ],
 )
 def test_a_refusal_names_the_limit_and_locks_nothing(limit: int, reason: str) -> None:
