@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import HEDGING, LiveCluster, Then, in_force, live_cluster
+from clusters import HEDGING, PATIENT, LiveCluster, Then, in_force, live_cluster
 from footprint import memory_of
 from reference_answer import Reference
 
@@ -14,7 +14,8 @@ from protocol.errors import RequestError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
-OPTIONS = ["--no-local-experts", *HEDGING, "--call-floor-ms", "300", "--beat-s", "0.2"]
+OPTIONS = ["--no-local-experts", *HEDGING, *PATIENT, "--beat-s", "0.4"]
+"""Patient, for a stall of the only one who holds something would fail a request; who is frozen falls silent."""
 TOKENS = 1900
 
 
