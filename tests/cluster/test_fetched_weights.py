@@ -96,7 +96,7 @@ def test_a_worker_that_is_killed_goes_on_where_it_was(
         tmp_path,
         workers=1,
         caches={0: tmp_path / "cache"},
-        weights_options=SLOW,
+        weights_options=("--mb-s", "1.5"),  # seconds for the second half
         coordinator_options=PATIENT,
     )
     try:

@@ -42,6 +42,9 @@ STARTER = ThreadPoolExecutor(1)
 PATIENT = ["--call-floor-ms", "20000"]
 """Options of a coordinator, so that a machine under load is no fault."""
 
+FORGIVING = [*PATIENT, "--beat-s", "2"]
+"""The same, and nobody is given up before he was silent for twelve seconds."""
+
 HEDGING = ["--hedge-floor-ms", "50"]
 """Options of a coordinator that hedges as it does for users. Others in tests do not: a machine under load has stalls of
 any length, and tests know who computes what."""
