@@ -169,7 +169,7 @@ processes = tuple(ProcessPlan(name=name, command=command, threads=1, cores=()) f
 plan = LaunchPlan(model=Path("none"), listen="ipc://@none", processes=processes)
 # Each child's lines come in a thread of its own: a line is one write, so that they stay apart.
 with Launcher(plan, Interrupts(), lambda name, line: os.write(1, f"{line}\\n".encode())) as launcher:
-    print(*(child.pid for child in launcher.children.values()), flush=True)
+    os.write(1, (" ".join(str(child.pid) for child in launcher.children.values()) + "\\n").encode())
     signal.pause()
 """
 
