@@ -57,7 +57,7 @@ def test_the_same_bits_and_a_key_that_is_taken_back_in_the_middle(
         ]
         answer = cluster.answer(prompt, 1900, script=script)
         reference.check(answer)
-        assert cluster.workers[1].wait() == 2  # it dials anew, and is told
+        assert cluster.workers[1].wait(40) == 2  # ten seconds later at most it dials anew, and is told
         assert "does not let in the key of" in (tmp_path / "worker-1.log").read_text()
         report = cluster.status()
         assert in_force(report) == 1
