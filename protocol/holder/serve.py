@@ -158,7 +158,6 @@ def _do(work: RunExperts, desk: Desk, bank: Runner, progress: Progress, wait_us:
         progress.entries += len(work.entry_expert)
         progress.busy_us += reply.busy_us
     progress.step, progress.layer = work.step, work.layer
-    progress.calls += (
-        1  # last, for the control thread looks at any moment: a call that a beat tells of is told of whole
-    )
+    # Last: the control thread looks at any moment, and a call that a beat tells of is to be told of whole.
+    progress.calls += 1
     return reply
