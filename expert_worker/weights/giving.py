@@ -19,6 +19,7 @@ from protocol.messages import (
     AskModel,
     Digests,
     FetchPiece,
+    Holders,
     Message,
     ModelOffer,
     OfferPieces,
@@ -27,6 +28,9 @@ from protocol.messages import (
     Refused,
 )
 from protocol.model import Model
+
+DIGEST_SHARE = 8
+"""Of as many bytes as one that is sent, a digest takes so much less: they are read, and do not travel."""
 
 
 class Giving:
@@ -112,6 +116,18 @@ class Giving:
         """What was read before is worth nothing if this fails."""
         if change := self._model.files.changed():
             raise ModelError(change)
+
+
+def bytes_for(asked: Message, answer: Message) -> int:
+    """What an answer counts for where so many bytes a second may be given."""
+    match answer:
+        case PieceBytes():
+            return len(answer.data)
+        case Holders():
+            return answer.have.nbytes
+        case Digests() if isinstance(asked, AskDigests):
+            return int(asked.bytes.sum()) // DIGEST_SHARE
+    return 0
 
 
 def check_name(name: str) -> None:

@@ -193,7 +193,7 @@ def restart(options: argparse.Namespace, folder: Path) -> None:
         with up(config, endpoint) as cluster:
             cluster.line("ready: 2 workers hold experts")
             tokens_of(endpoint, AT)
-            (coordinator,) = [one for one in processes_of(endpoint) if "coordinator.main" in one.cmdline()]
+            (coordinator,) = processes_of(endpoint, "coordinator.main")
             killed = time.monotonic()
             coordinator.kill()
             if not wait_until(lambda: not coordinator.is_running(), 10.0):  # noqa: B023

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 import zmq
-from clusters import PATIENT, in_force, live_cluster, worker_of
+from clusters import FORGIVING, in_force, live_cluster, worker_of
 from command_line import environment, wait_until
 from footprint import memory_of
 from free_ports import three_ports
@@ -146,7 +146,7 @@ def test_hostile_bytes_on_bulk_during_answers_change_nothing_and_take_no_memory(
 ) -> None:
     """A worker without a model comes meanwhile; it gets all of its weights, if not before the end of the attack."""
     caches = {number: tmp_path / f"cache-{number}" for number in range(2)}
-    settings = {"listen": f"tcp://127.0.0.1:{three_ports()}", "caches": caches, "coordinator_options": PATIENT}
+    settings = {"listen": f"tcp://127.0.0.1:{three_ports()}", "caches": caches, "coordinator_options": FORGIVING}
     with live_cluster(demo_model, tmp_path, workers=1, **settings) as cluster:
         pid, port = cluster.weights.pid, int(bulk_endpoint(cluster.endpoint).rpartition(":")[2])
         reference.check(cluster.answer(prompt, 100))

@@ -37,9 +37,7 @@ def test_a_worker_elsewhere_dials_the_address_that_its_ssh_came_from(tmp_path: P
             report = ask(config)
             assert report["sha256_logits"] == alone["sha256_logits"]
             assert {worker["name"] for worker in report["workers"]} == {"box-0", "garage-0"}
-            (worker,) = [
-                one for one in processes_of(str(there / "garage.key")) if "expert_worker.main" in one.cmdline()
-            ]
+            (worker,) = processes_of(str(there / "garage.key"), "expert_worker.main")
             assert f"tcp://{far.near}:{endpoint.rpartition(':')[2]}" in worker.cmdline()
             assert run("scale", "garage=2", "--config", config).returncode == 0
             cluster.line("ready: 3 workers hold experts")

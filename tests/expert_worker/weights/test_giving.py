@@ -16,7 +16,7 @@ from open_cache import open_cache
 from packs import shares_of
 
 from expert_worker.weights.directory import LATELY_S, MOST, NAMED, Directory
-from expert_worker.weights.giving import Giving, check_name
+from expert_worker.weights.giving import DIGEST_SHARE, Giving, bytes_for, check_name
 from expert_worker.weights.offering import Offering
 from expert_worker.weights.place import Place
 from expert_worker.weights.rate import BURST_S, Rate
@@ -231,6 +231,19 @@ def test_names_that_no_file_of_a_cache_may_have_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="expected printable characters"):
         check_name(name)
     check_name("Qwen3-30B A3B-00001-of-00003.gguf")
+
+
+def test_whatever_is_read_or_sent_counts_where_a_rate_is_kept(giving: Giving) -> None:
+    fingerprint = giving.offer.fingerprint
+    digests = AskDigests(
+        fingerprint=fingerprint, file=0, offset=np.array([0, 4096], np.int64), bytes=np.array([4096, 800], np.int64)
+    )
+    offer = OfferPieces(fingerprint=fingerprint, endpoint="ipc://@a", key="", have=np.ones((4, 16), np.uint8))
+    assert giving.answer(offer) is None
+    asked = [fetch(giving), digests, AskHolders(fingerprint=fingerprint), AskModel(protocol=PROTOCOL)]
+    answers = [giving.answer(one) for one in asked]
+    counted = [bytes_for(one, answer) for one, answer in zip(asked, answers, strict=True) if answer is not None]
+    assert counted == [1000, (4096 + 800) // DIGEST_SHARE, 4 * 16, 0]
 
 
 def test_a_rate_is_kept_over_any_time_and_silence_is_made_up_for_a_little() -> None:
