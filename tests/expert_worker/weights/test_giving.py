@@ -246,6 +246,23 @@ def test_whatever_is_read_or_sent_counts_where_a_rate_is_kept(giving: Giving) ->
     assert counted == [1000, (4096 + 800) // DIGEST_SHARE, 4 * 16, 0]
 
 
+def test_nothing_is_read_for_digests_of_which_one_cannot_be_told(
+    giving: Giving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def note(file: int, offset: int, count: int) -> bytes:
+        read.append(count)
+        return bytes(count)
+
+    monkeypatch.setattr(giving, "_read", note)
+    offsets, counts = np.array([0, giving.offer.sizes[0]], np.int64), np.array([4096, 1], np.int64)
+    answer = giving.answer(AskDigests(fingerprint=giving.offer.fingerprint, file=0, offset=offsets, bytes=counts))
+    assert isinstance(answer, PieceFailed)
+    assert "has no bytes" in answer.reason
+    assert read == []
+
+
 def test_a_rate_is_kept_over_any_time_and_silence_is_made_up_for_a_little() -> None:
     rate, now = Rate(1000.0, 0.0), 0.0
     for _ in range(50):
