@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from clusters import HEDGING, LiveCluster, Status, Then, in_force, is_away, is_out, live_cluster, worker_of
-from free_ports import three_ports
+from free_ports import four_ports
 from reference_answer import Reference
 from relays import BadLink, bad_link
 
@@ -19,7 +19,7 @@ FAR = "worker-1"
 
 @pytest.fixture
 def link() -> Iterator[BadLink]:
-    with bad_link(three_ports(), three_ports()) as link:
+    with bad_link(four_ports(), four_ports()) as link:
         yield link
 
 

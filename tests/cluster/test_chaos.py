@@ -20,7 +20,7 @@ import pytest
 from chaos import Chaos
 from clusters import HEDGING, LiveCluster, in_force, live_cluster
 from command_line import wait_until
-from free_ports import three_ports
+from free_ports import four_ports
 from growth import Growth
 from leftovers import nothing_left
 from reference_answer import Reference, reference_for
@@ -105,9 +105,9 @@ def everybody_computes(cluster: LiveCluster, ask: Callable[[], None]) -> None:
 def test_chaos(
     local: bool, coordinator: bool, demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
 ) -> None:
-    port = three_ports()
+    port = four_ports()
     with nothing_left(tmp_path / "temporary", range(port, port + 3)), ExitStack() as stack:
-        links = {number: stack.enter_context(bad_link(three_ports(), port)) for number in (1, 2)}
+        links = {number: stack.enter_context(bad_link(four_ports(), port)) for number in (1, 2)}
         other = stack.enter_context(reference_for(demo_model, OTHER, TOKENS))
         options = [*HEDGING, "--call-floor-ms", "300", "--beat-s", "0.2", "--chunk", "64"]
         options += [] if local else ["--no-local-experts"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from clusters import PATIENT, LiveCluster, Status, Then, in_force, live_cluster, worker_of
-from free_ports import three_ports
+from free_ports import four_ports
 from key_folders import key_folder
 from offers import are_offered
 from packs import pack_of
@@ -64,7 +64,7 @@ def test_workers_fetch_their_experts_and_no_others_and_give_the_same_bits(
 def test_weights_travel_encrypted_where_there_are_keys(
     demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
 ) -> None:
-    keyed = {"keys": key_folder(tmp_path / "keys"), "listen": f"tcp://127.0.0.1:{three_ports()}"}
+    keyed = {"keys": key_folder(tmp_path / "keys"), "listen": f"tcp://127.0.0.1:{four_ports()}"}
     settings = {"caches": {0: tmp_path / "cache"}, "coordinator_options": PATIENT, **keyed}
     with live_cluster(demo_model, tmp_path, workers=1, **settings) as cluster:
         answer = cluster.answer(prompt, 50)

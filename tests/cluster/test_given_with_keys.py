@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from clusters import PATIENT, Condition, LiveCluster, Status, live_cluster, worker_of
 from command_line import COMMAND, environment, processes_of, run, wait_until
-from free_ports import three_ports
+from free_ports import four_ports
 from key_folders import key_folder, stranger_of, take_back
 from offers import are_offered
 from reference_answer import Reference
@@ -65,9 +65,9 @@ def given(demo_model: Path, tmp_path: Path) -> Iterator[Given]:
     keys = key_folder(tmp_path / "keys")
     add_key(keys, "attic", gives=True)
     caches = {number: tmp_path / f"cache-{number}" for number in range(2)}
-    settings = {"keys": keys, "listen": f"tcp://127.0.0.1:{three_ports()}", "caches": caches}
+    settings = {"keys": keys, "listen": f"tcp://127.0.0.1:{four_ports()}", "caches": caches}
     with live_cluster(demo_model, tmp_path, workers=1, coordinator_options=PATIENT, **settings) as cluster:
-        endpoint, log = f"tcp://127.0.0.1:{three_ports()}", tmp_path / "giver.log"
+        endpoint, log = f"tcp://127.0.0.1:{four_ports()}", tmp_path / "giver.log"
         options = ["--connect", cluster.endpoint, "--cache", str(caches[0]), "--keys", str(keys / "attic")]
         giver = cluster.start("giver", "expert_worker.weights.main", [*options, "--listen", endpoint])
         assert wait_until(lambda: "giving model" in log.read_text(), 20)
@@ -173,7 +173,7 @@ def two_machines(folder: Path) -> Iterator[tuple[FarMachine, SshServer, Path]]:
 @needs_namespaces
 def test_a_worker_here_fetches_what_a_worker_of_another_machine_has(demo_model: Path, tmp_path: Path) -> None:
     with two_machines(tmp_path) as (far, server, there):
-        endpoint, gives = f"tcp://0.0.0.0:{three_ports()}", f"tcp://{far.address}:7700"
+        endpoint, gives = f"tcp://0.0.0.0:{four_ports()}", f"tcp://{far.address}:7700"
         attic = {"keys_path": str(there), "cache": str(tmp_path / "far-cache"), "give": gives}
         config, _ = cluster_file(tmp_path, server, attic, listen=endpoint, more='[keys]\npath = "keys"\n')
         alone = json.loads(run("generate", "--json", "--max-tokens", 8, "In the beginning God created").stdout)
@@ -208,7 +208,7 @@ def test_an_address_that_another_machine_has_not_is_told_before_anything_starts(
     with two_machines(tmp_path) as (far, server, there):
         gives = f"tcp://{far.near}:7700"
         attic = {"keys_path": str(there), "cache": str(tmp_path / "far-cache"), "give": gives}
-        listen = f"tcp://0.0.0.0:{three_ports()}"
+        listen = f"tcp://0.0.0.0:{four_ports()}"
         config, _ = cluster_file(tmp_path, server, attic, listen=listen, more='[keys]\npath = "keys"\n')
         done = run("up", config)
         assert (done.returncode, done.stdout) == (2, "")

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from clusters import FORGIVING, PATIENT, LiveCluster, Then, in_force, live_cluster, worker_of
 from command_line import COMMAND, environment, wait_until
-from free_ports import three_ports
+from free_ports import four_ports
 from key_folders import key_folder, secrets_of, stranger_of, take_back
 from own_network import ADDRESS, own_network
 from reference_answer import Reference
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 def keyed(folder: Path, *names: str) -> dict[str, Any]:
     """Settings of a cluster on TCP with keys of its own."""
     keys = key_folder(folder / "keys", *names)
-    return {"keys": keys, "listen": f"tcp://127.0.0.1:{three_ports()}", "coordinator_options": PATIENT}
+    return {"keys": keys, "listen": f"tcp://127.0.0.1:{four_ports()}", "coordinator_options": PATIENT}
 
 
 def start_with_key(cluster: LiveCluster, number: int, key: Path, model: Path) -> None:

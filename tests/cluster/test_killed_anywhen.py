@@ -19,7 +19,7 @@ from clusters import (
     live_cluster,
     worker_of,
 )
-from free_ports import three_ports
+from free_ports import four_ports
 from reference_answer import Reference, reference_for
 from relays import bad_link
 
@@ -106,7 +106,7 @@ def test_all_workers_at_once(
 ) -> None:
     """The coordinator goes on alone, and with them when they are back."""
     with ExitStack() as stack:
-        link = stack.enter_context(bad_link(three_ports(), three_ports()))
+        link = stack.enter_context(bad_link(four_ports(), four_ports()))
         settings = {"coordinator_options": HASTY, "listen": link.target, "links": {0: link, 1: link}}
         cluster = stack.enter_context(live_cluster(demo_model, tmp_path, workers=2, **settings))
 

@@ -18,7 +18,7 @@ import pytest
 from clusters import PATIENT, LiveCluster, Status, Then, live_cluster, worker_of
 from command_line import run, start, wait_until
 from footprint import memory_of
-from free_ports import three_ports
+from free_ports import four_ports
 from measured_worker import largest_messages
 from moe_models import write_model
 from reference_answer import reference_for
@@ -160,7 +160,7 @@ def free_endpoint(kind: str) -> str:
     """Of this machine."""
     if kind == "ipc":
         return f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
-    return f"tcp://127.0.0.1:{three_ports()}"
+    return f"tcp://127.0.0.1:{four_ports()}"
 
 
 @pytest.mark.parametrize("kind", ["ipc", "tcp"])

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from command_line import processes_of, run, start, wait_until
-from free_ports import three_ports
+from free_ports import four_ports
 from running_up import CONFIGS, ask, private_copy, up
 
 from coordinator.client import Client
@@ -129,7 +129,7 @@ def test_a_peer_that_cannot_run_is_not_waited_for(tmp_path: Path) -> None:
 def on_tcp(folder: Path) -> tuple[Path, str]:
     """A cluster of one worker at ports that were free a moment ago, and its endpoint."""
     config, _ = private_copy("local-1.toml", folder)
-    endpoint = f"tcp://127.0.0.1:{three_ports()}"
+    endpoint = f"tcp://127.0.0.1:{four_ports()}"
     config.write_text(re.sub(r'listen = "[^"]*"', f'listen = "{endpoint}"', config.read_text()))
     return config, endpoint
 

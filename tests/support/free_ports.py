@@ -21,17 +21,18 @@ def free_port() -> int:
     return neighbouring_ports(1)
 
 
-def three_ports() -> int:
-    """The first of three neighbouring ports that nobody has."""
-    return neighbouring_ports(3)
+def four_ports() -> int:
+    """The first of as many as a coordinator listens at: control, work, layer inputs and weights."""
+    return neighbouring_ports(4)
 
 
 def neighbouring_ports(count: int) -> int:
     """The first of so many that nobody has."""
     lowest, highest = _of_the_kernel()
-    others = [port for port in range(LOWEST, 1 << 16) if not lowest - count < port <= highest]
+    able = range(LOWEST, (1 << 16) - count + 1)
+    others = [port for port in able if not lowest - count < port <= highest]
     while True:
-        first = _chance.choice(others or range(LOWEST, 1 << 16))
+        first = _chance.choice(others or able)
         try:
             with ExitStack() as stack:
                 for port in range(first, first + count):
