@@ -19,8 +19,8 @@ from coordinator.member import Instructions, Member, to
 from coordinator.pace import Pace
 from coordinator.placement import Holder, Placement, place
 from coordinator.planner import Here, Planner
-from coordinator.wording import counted
 from protocol.messages import MAX_REASON, NO_RANK, Assign, AssignFailed, AssignProgress, AssignReady
+from protocol.wording import counted
 
 log = logging.getLogger(__name__)
 

@@ -10,19 +10,19 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
+from coordinator.asides import Asides, Heard
 from coordinator.audit import Difference
-from coordinator.deadlines import Call, CallLimits, Line
+from coordinator.deadlines import Call, CallLimits
 from coordinator.hello import MAX_NAME
 from coordinator.member import FromWorker, Instruction, Instructions, Lost, Member, Tell
 from coordinator.members import Members
-from coordinator.pace import Pace
-from coordinator.pace_meter import HereMeter, PaceMeter
+from coordinator.pace_meter import HereMeter
 from coordinator.placement import Placement
 from coordinator.plan import Part
+from coordinator.seats import Seat, Seats
 from coordinator.tallies import Counters
 from protocol.errors import ProtocolError
 from protocol.messages import (
@@ -44,8 +44,6 @@ from protocol.messages import (
 
 log = logging.getLogger(__name__)
 
-_Aside = tuple[int, str, int, int, int]
-"""Whose call of no step, and its session, step, layer and attempt."""
 FromClient = Submit | Cancel | AskStatus
 """What clients ask of the service."""
 
@@ -62,20 +60,6 @@ REVIEW_S = 2.0
 """How often it is looked whether paces have drifted."""
 STRIKES = 8
 """Failed or wrong answers in a row after which a worker gets no more work until it says Hello anew."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Seat:
-    """A member and its line."""
-
-    member: Member
-    line: Line
-    strikes: int = 0
-    """Failed or wrong answers since the last good one."""
-    meter: PaceMeter = field(default_factory=PaceMeter)
-    """How fast its calls for one row are."""
-    called_at: float = 0.0
-    """When it was given its last call."""
 
 
 class Socket(Protocol):
@@ -118,10 +102,10 @@ class Cluster:
         self.limits = limits
         """Of every call."""
         self._clock = clock
-        self._seats: dict[int, Seat] = {}
+        self._seats = Seats(limits)
         self._latest = (-1, -1)  # (step, layer) of the newest call, the greatest
         self._waited_at = self._tick_at = self._probe_at = self._review_at = 0.0
-        self._asides: dict[_Aside, Callable[[Sums | WorkFailed], None]] = {}
+        self._asides = Asides()
         self._to_do: deque[Instruction] = deque()
         self._following = False
 
@@ -133,7 +117,7 @@ class Cluster:
 
     def suspects(self) -> set[int]:
         """Serial numbers of members whose late answer is still to come."""
-        return {serial for serial, seat in self._seats.items() if seat.line.suspect}
+        return self._seats.suspects()
 
     # --- taking in --------------------------------------------------------------------------------------------
 
@@ -158,12 +142,12 @@ class Cluster:
         now = self._waited_at = self._clock()
         if now >= self._tick_at:
             self._tick_at = now + TICK_S
-            for seat in self._seats.values():
-                seat.line.pass_time(now)
+            self._seats.pass_time(now)
             self._follow(self.members.tick(now))
         if now >= self._review_at:
             self._review_at = now + REVIEW_S
-            self._follow(self.members.assignment.review(self._paces(), self.meter.here()))
+            assignment = self.members.assignment
+            self._follow(assignment.review(self._seats.paces(assignment.active.left_out), self.meter.here()))
         return self._work in ready
 
     def answers(self) -> Iterator[tuple[Seat, Call, Sums | WorkFailed]]:
@@ -206,8 +190,7 @@ class Cluster:
                 self._drop(peer, message)
 
     def _compare_with_line(self, peer: bytes, beat: Beat) -> None:
-        member = self.members.of_control(peer)
-        seat = None if member is None else self._seats.get(member.serial)
+        seat = self._seats.get(self.members.of_control(peer))
         if seat is not None and seat.line.beat(beat.step, beat.layer, self._clock()):
             log.warning("an answer of worker %s was lost on the way", seat.member.name)
 
@@ -224,10 +207,9 @@ class Cluster:
             self._work.send(peer, SayHello())
         else:
             self.members.heard_work(member)
-        if member is not None and (heard := self._asides.pop(_aside(member, message), None)) is not None:
-            heard(message)
-            return None
-        seat = None if member is None else self._seats.get(member.serial)
+            if self._asides.answered(member, message):
+                return None
+        seat = self._seats.get(member)
         ours = message.session == self.members.terms.session
         call = None if seat is None or not ours else seat.line.find(message.step, message.layer, message.attempt)
         if seat is None or call is None:
@@ -250,32 +232,16 @@ class Cluster:
         self.counters.dropped += 1
         log.debug("dropped %s of peer %s: nobody asked for it", type(message).__name__, peer.hex())
 
-    def _paces(self) -> dict[int, Pace | None]:
-        """What calls tell of each member's pace."""
-        latest = max((seat.called_at for seat in self._seats.values()), default=0.0)
-        for serial, seat in self._seats.items():
-            seat.meter.unused(latest - seat.called_at, left_out=serial in self.members.assignment.active.left_out)
-        return {serial: seat.meter.pace() for serial, seat in self._seats.items()}
-
     # --- calls ------------------------------------------------------------------------------------------------
 
     def placement(self) -> Placement:
         """Who is to compute each expert now: the placement in force, without those that can be given no call."""
-        active = self.members.assignment.active
-        for serial, seat in self._seats.items():
-            if not seat.line.free:
-                active = active.without(serial)
-        return active
+        return self._seats.free(self.members.assignment.active)
 
     def seat(self, serial: int) -> Seat | None:
         """The seat of a member, or None if it is gone."""
         member = self.members.get(serial)
-        if member is None:
-            return None
-        seat = self._seats.get(serial)
-        if seat is None:
-            seat = self._seats[serial] = Seat(member=member, line=Line(self.limits))
-        return seat
+        return None if member is None else self._seats.of(member)
 
     def call(self, seat: Seat, part: Part, message: RunExperts) -> Call | None:
         """Send a call to a free seat, to be answered as fast as its worker does; None if that turns out to be gone."""
@@ -295,12 +261,12 @@ class Cluster:
         """Of the newest call; 0 before the first."""
         return max(0, self._latest[0])
 
-    def ask_aside(self, member: Member, message: RunExperts, heard: Callable[[Sums | WorkFailed], None]) -> None:
+    def ask_aside(self, member: Member, message: RunExperts, heard: Heard) -> None:
         """Send a call of no step, whose answer is told when it comes, if it does. Nobody is waited for."""
         if member.work is None or not self._work.send(member.work, message):
             self._follow(self.members.unroutable(member.control if member.work is None else member.work))
             return
-        self._asides[_aside(member, message)] = heard
+        self._asides.asked(member, message, heard)
 
     def close_call(self, seat: Seat, call: Call, message: Sums | WorkFailed) -> None:
         """Its answer has come, whatever it is worth."""
@@ -336,7 +302,7 @@ class Cluster:
 
     def overdue(self) -> list[Seat]:
         """Seats with a call that was hedged or given up, whose answer is still to come."""
-        return [seat for seat in self._seats.values() if seat.line.keeps_waiting]
+        return self._seats.overdue()
 
     def give_up(self, member: Member, reason: str) -> None:
         """It gets nothing more until it says Hello anew."""
@@ -402,17 +368,10 @@ class Cluster:
     def _do(self, one: Instruction) -> None:
         match one:
             case Lost(member=member):
-                for aside in [one for one in self._asides if one[0] == member.serial]:
-                    del self._asides[aside]
-                seat = self._seats.pop(member.serial, None)
-                if seat is not None:
-                    seat.line.give_up()
+                self._asides.forget(member)
+                self._seats.leave(member)
                 self.counters.keep({member.name for member in self.members} | self.members.gone.keys())
             case Tell(channel="work", peer=peer, message=message):
                 self._work.send(peer, message)
             case Tell(peer=peer, message=message):
                 self.tell(peer, message)
-
-
-def _aside(member: Member, message: RunExperts | Sums | WorkFailed) -> _Aside:
-    return member.serial, message.session, message.step, message.layer, message.attempt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from coordinator.dense_half import Cache
+from coordinator.sequence import Cache
 from coordinator.window import Window
 from native import cuda
 from native.cuda.device import THREADS, blocks_of

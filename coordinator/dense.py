@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 import native
 from coordinator.activations import Activations
-from coordinator.dense_half import Cache
 from coordinator.kv import check_kv, no_room
 from coordinator.rope import rotation
+from coordinator.sequence import Cache
 from coordinator.sums import LayerSums
 from coordinator.weights import LayerWeights, mapped_weights
 from coordinator.window import Window, side_by_side

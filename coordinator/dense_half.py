@@ -1,6 +1,6 @@
 """The dense half of a step as the engine sees it: everything but the experts, on whatever device.
 
-`dense.py` computes it on the CPU. Every implementation keeps to docs/arithmetic.md, row by row.
+`dense.py` computes it on the CPU, `dense_cuda.py` on a GPU. Both keep to docs/arithmetic.md, row by row.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import native
+from coordinator.sequence import Cache
 from coordinator.sums import LayerSums
 from coordinator.window import Window
 from native.cuda import CudaRows
@@ -24,14 +25,6 @@ Rows = native.Rows | CudaRows
 def host_rows(rows: Rows, quantised: bool) -> native.Rows:
     """The same rows in the machine's own memory, codes and scales or values: fetched once, however often asked for."""
     return rows if isinstance(rows, native.Rows) else rows.host(quantised)
-
-
-class Cache(Protocol):
-    """Keys and values of one sequence. A dense half makes them, and knows only its own."""
-
-    @property
-    def capacity(self) -> int:
-        """Positions that it has room for."""
 
 
 class DenseStep(Protocol):

@@ -14,13 +14,14 @@ import native
 from coordinator.dense import DenseModel
 from coordinator.dense_half import DenseHalf
 from coordinator.placement import own_share
-from coordinator.wording import counted
 from native import cuda
-from peer_gpu.slots import GIB, ExpertSlots, room_on, warn_if_none_fits
+from peer_gpu.slots import ExpertSlots, room_on, warn_if_none_fits
 from protocol.errors import ConfigError, ExpertError
+from protocol.gib import GIB
 from protocol.messages import I32, U8
 from protocol.model import Model
 from protocol.stock import Stock
+from protocol.wording import counted
 
 log = logging.getLogger(__name__)
 

@@ -20,15 +20,16 @@ import numpy as np
 import native
 from coordinator.audit import Auditor, difference
 from coordinator.calls import Activations, call_for
-from coordinator.cluster import TICK_S, Cluster, Seat
+from coordinator.cluster import TICK_S, Cluster
 from coordinator.deadlines import Call
 from coordinator.dense_half import Rows, host_rows
 from coordinator.device_share import DeviceShare
 from coordinator.halves import Halves
 from coordinator.layer_inputs import LayerInputs
-from coordinator.layer_times import LayerTime, LayerTimes
+from coordinator.layer_times import LayerTimes
 from coordinator.plan import DEVICE, LOCAL, Coverage, Part, plan_layer
 from coordinator.replies import add_reply
+from coordinator.seats import Seat
 from coordinator.sums import LayerSums
 from coordinator.under_way import Blame, LayerUnderWay
 from coordinator.unheld import check_held, never_answered
@@ -128,20 +129,9 @@ class MeshExperts:
             raise ExpertError(work.layer, -1, f"{missing} entries were computed by nobody")
         del self._layers[step]
         self._cluster.counters.layers += 1
-        here_s, elsewhere_s = self._clock() - resumed, resumed - work.begun_at
-        self.spent_s += work.plan_s + work.send_s + here_s
-        self.times.add(
-            LayerTime(
-                plan=work.plan_s,
-                send=work.send_s,
-                local=work.local_s,
-                wait=work.wait_s,
-                device=work.device_s,
-                take=here_s - work.local_s - work.wait_s - work.device_s,
-                total=work.plan_s + work.send_s + here_s,
-                kernel=max(work.local_s, work.busy_s - elsewhere_s) + work.device_s,
-            )
-        )
+        took = work.took(resumed, self._clock())
+        self.spent_s += took.total
+        self.times.add(took)
 
     def inputs_report(self) -> dict[str, int]:
         """Layer inputs that were published, how often somebody fell behind, what it took; empty if nobody is told."""

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from coordinator.member import Instructions, Member, to
 from coordinator.placement import Placement
-from coordinator.wording import counted
 from protocol.messages import MAX_REASON, Drained, Stop
+from protocol.wording import counted
 
 MAX_WAITING = 16
 """Clients that are told when one member has left: the latest that asked."""

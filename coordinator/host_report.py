@@ -12,8 +12,8 @@ from typing import Any
 from coordinator.config import PeerConfig, WorkerGroup
 from coordinator.hosts import NOT_REACHED, Host
 from protocol.endpoints import is_local
+from protocol.gib import GIB
 
-GIB = 1 << 30
 COPIES_ALL = ("arena", "shared")
 """Sources that have all experts in memory."""
 NOT_FOUND = (126, 127)

@@ -16,20 +16,27 @@ ALIKE = 3.0
 def known_paces(members: Iterable[Member]) -> dict[int, Pace]:
     """By serial number, of those of whom anything is known.
 
-    Kernels take longer among all else that a machine does than in a trial. So whoever's calls were not timed yet is
-    thought to be as much slower than in its trial as the others are, and as near as the nearest of them. Those who are
-    alike on one machine have one pace: they take turns at being slower, since they share its cores and caches.
+    Kernels take longer among all else that a machine does than in a trial, on processors more so than on GPUs. So
+    whoever's calls were not timed yet is thought to be as much slower than in its trial as the others of its role are,
+    and as near as the nearest of all. Those who are alike on one machine have one pace: they take turns at being
+    slower, since they share its cores and caches.
     """
     there = list(members)
     seen = {one.serial: one.pace for one in there if one.pace is not None}
-    slower = median([one.pace.entry_s / one.tried.entry_s for one in there if one.pace and one.tried] or [1.0])
     nearest_s = min((pace.call_s for pace in seen.values()), default=UNKNOWN_CALL_S)
     paces = dict(seen)
     for one in there:
         if one.serial not in seen and one.tried is not None:
             far_s = one.tried.call_s - UNKNOWN_CALL_S
-            paces[one.serial] = replace(one.tried, entry_s=one.tried.entry_s * slower, call_s=nearest_s + far_s)
+            entry_s = one.tried.entry_s * _slower(there, one.hello.role)
+            paces[one.serial] = replace(one.tried, entry_s=entry_s, call_s=nearest_s + far_s)
     return _pooled(there, paces)
+
+
+def _slower(members: Iterable[Member], role: str) -> float:
+    """How many times longer an entry takes those of a role than in their trials; 1 if that is not known of anybody."""
+    alike = [one for one in members if one.hello.role == role]
+    return median([one.pace.entry_s / one.tried.entry_s for one in alike if one.pace and one.tried] or [1.0])
 
 
 def _pooled(members: Iterable[Member], paces: dict[int, Pace]) -> dict[int, Pace]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from coordinator.config import (
     COORDINATOR,
@@ -15,22 +13,22 @@ from coordinator.config import (
     OF_A_CACHE,
     WEIGHTS,
     ClusterConfig,
-    CoordinatorConfig,
     PeerConfig,
     WorkerGroup,
 )
 from coordinator.dialling import seen_from_elsewhere, with_endpoint
 from coordinator.hosts import MODULES, Host
+from coordinator.launch_options import (
+    cache_options,
+    coordinator_options,
+    lookahead_options,
+    peer_options,
+    weights_options,
+    worker_options,
+)
 from coordinator.lookahead_choice import LookaheadChoice, lookahead_here
 from protocol.endpoints import check_endpoint
-from protocol.errors import ConfigError
-from protocol.neighbours import bulk_endpoint
 
-PEERS_READY_S = 600
-"""Time for peers to have read their experts: there may be a hundred GiB of them, on a slow disk."""
-OPENING_S = 300
-"""Time for a coordinator to open its GPU: kernels are compiled at their first use, dense weights copied. Meanwhile it
-answers nobody."""
 TUNNEL = "tunnel:"
 """With what names of tunnels begin, and no other's does."""
 NO_LOOKAHEAD = LookaheadChoice(on=False, reason="nobody asked for it")
@@ -73,39 +71,6 @@ def placed_here(plan: LaunchPlan) -> LaunchPlan:
     return plan
 
 
-def private_endpoint() -> str:
-    """A new abstract ipc endpoint: no file is left behind, and no other cluster has it.
-
-    That is no secret: any user of the machine can read it in /proc/net/unix, dial it, and be greeted as a client.
-    """
-    return f"ipc://@expertmesh-{secrets.token_hex(8)}"
-
-
-def kept_private(config: ClusterConfig) -> ClusterConfig:
-    """The same cluster at an endpoint of its own: for one answer, so that nobody joins what is about to end.
-
-    ConfigError if some of it runs on other machines, which cannot dial such an endpoint.
-    """
-    if remote := config.remote:
-        found = ", ".join(f"{part.name} on {part.host}" for part in remote)
-        raise ConfigError(
-            f"nothing listens at {config.coordinator.listen}, and a cluster for one answer has no processes on other "
-            f"machines, found {found}: start it with `expertmesh up` first"
-        )
-    workers = tuple(replace(group, give="") for group in config.workers)  # which has an endpoint of its own
-    return replace(config, coordinator=replace(config.coordinator, listen=private_endpoint()), workers=workers)
-
-
-def private_cluster(model: Path, *, workers: int, threads: int, **chosen: Any) -> ClusterConfig:
-    """A cluster for one answer: the coordinator has all `threads`; the workers compute in between and share them.
-
-    `chosen` are further fields of CoordinatorConfig.
-    """
-    coordinator = CoordinatorConfig(listen=private_endpoint(), threads=threads, **chosen)
-    group = WorkerGroup(name="worker", count=workers, threads=max(1, threads // max(1, workers)))
-    return ClusterConfig(model=model, coordinator=coordinator, workers=(group,))
-
-
 def plan_here(config: ClusterConfig, cores: Sequence[int] = (), tunnels: Sequence[Host] = ()) -> LaunchPlan:
     """The processes of `config` on this machine, run by this interpreter, workers bound to `cores`.
 
@@ -123,59 +88,31 @@ def resolve(
     tunnels: Sequence[Host] = (),
 ) -> LaunchPlan:
     """The processes of `config`, run by the interpreter `python`; workers get disjoint `cores` if there are enough."""
-
-    def placed(part: WorkerGroup | PeerConfig, cores: int, kind: str, options: Sequence[str]) -> tuple[str, ...]:
-        if part.host is None:
-            return (python, "-P", "-m", MODULES[kind], *options)
-        return _elsewhere(config, part, cores, kind, options, tunnelled=part.host in tunnels)
-
+    start = _Start(config, python, tunnels)
     members = [(f"{group.name}-{index}", group) for group in config.workers for index in range(group.count)]
     shares = iter(share_cores([group.threads for _, group in members if group.host is None], cores))
     workers = [
-        ProcessPlan(
-            name=name,
-            command=placed(group, group.threads, "worker", _worker_options(config, name, group)),
+        start.placed(
+            name,
+            "worker",
+            group,
+            worker_options(config, name, group),
             threads=group.threads,
             cores=next(shares) if group.host is None else (),
-            host=group.host,
         )
         for name, group in members
     ]
-    peers = [
-        ProcessPlan(
-            name=peer.name,
-            command=placed(peer, 0, "peer", _peer_options(config, peer)),
-            threads=1,
-            cores=(),
-            host=peer.host,
-        )
-        for peer in config.peers
-    ]
-    coordinator = ProcessPlan(
-        name=COORDINATOR,
-        command=_coordinator_command(config, _awaited(config), python),
-        threads=config.coordinator.threads,
-        cores=(),
-    )
-    beside = [
-        ProcessPlan(name=LOOKAHEAD, command=_lookahead_command(config, python), threads=1, cores=())
-        for _ in range(lookahead.on)
-    ]
-    giving = [
-        ProcessPlan(name=WEIGHTS, command=_weights_command(config, python), threads=1, cores=())
-        for _ in range(config.gives_weights)
-    ]
+    peers = [start.placed(peer.name, "peer", peer, peer_options(config, peer)) for peer in config.peers]
+    giving = [start.here(WEIGHTS, MODULES["weights"], weights_options(config))] if config.gives_weights else []
     giving += [
-        ProcessPlan(
-            name=group.name + OF_A_CACHE,
-            command=placed(group, 0, "weights", _cache_options(config, group)),
-            threads=1,
-            cores=(),
-            host=group.host,
-        )
+        start.placed(group.name + OF_A_CACHE, "weights", group, cache_options(config, group))
         for group in config.workers
         if group.give and group.count
     ]
+    beside = [start.here(LOOKAHEAD, "expert_worker.lookahead.main", lookahead_options(config))] if lookahead.on else []
+    coordinator = start.here(
+        COORDINATOR, "coordinator.main", coordinator_options(config), threads=config.coordinator.threads
+    )
     reaching = (_tunnel(config, host) for host in tunnels)
     return LaunchPlan(
         model=config.model,
@@ -186,9 +123,36 @@ def resolve(
     )
 
 
-def _awaited(config: ClusterConfig) -> int:
-    """Members without which the coordinator does not begin; workers that fetch their weights come when they can."""
-    return sum(group.count for group in config.workers if group.cache is None) + len(config.peers)
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """How the processes of a cluster are started."""
+
+    config: ClusterConfig
+    python: str
+    tunnels: Sequence[Host]
+
+    def here(
+        self, name: str, module: str, options: Sequence[str], *, threads: int = 1, cores: tuple[int, ...] = ()
+    ) -> ProcessPlan:
+        command = (self.python, "-P", "-m", module, *options)
+        return ProcessPlan(name=name, command=command, threads=threads, cores=cores)
+
+    def placed(
+        self,
+        name: str,
+        kind: str,
+        part: WorkerGroup | PeerConfig,
+        options: Sequence[str],
+        *,
+        threads: int = 1,
+        cores: tuple[int, ...] = (),
+    ) -> ProcessPlan:
+        """On the machine of its part, bound to `cores` here; elsewhere a worker is given as many as it has threads."""
+        if part.host is None:
+            return self.here(name, MODULES[kind], options, threads=threads, cores=cores)
+        there = threads if kind == "worker" else 0
+        command = _elsewhere(self.config, part, there, kind, options, tunnelled=part.host in self.tunnels)
+        return ProcessPlan(name=name, command=command, threads=threads, cores=(), host=part.host)
 
 
 def share_cores(threads: Sequence[int], cores: Sequence[int]) -> list[tuple[int, ...]]:
@@ -198,35 +162,6 @@ def share_cores(threads: Sequence[int], cores: Sequence[int]) -> list[tuple[int,
         return [()] * len(threads)
     starts = [sum(threads[:index]) for index in range(len(threads))]
     return [tuple(cores[start : start + count]) for start, count in zip(starts, threads, strict=True)]
-
-
-def _coordinator_command(config: ClusterConfig, workers: int, python: str) -> tuple[str, ...]:
-    chosen = config.coordinator
-    options = ["--model", str(config.model), "--listen", chosen.listen, "--workers", str(workers)]
-    options += ["--threads", str(chosen.threads), "--kv", chosen.kv]
-    if config.placement.by != "measured":
-        options += ["--placement", config.placement.by]
-    if config.placement.replicas > 1:
-        options += ["--replicas", f"{config.placement.replicas:g}"]
-    if chosen.chunk is not None:
-        options += ["--chunk", str(chosen.chunk)]
-    if chosen.drafts is not None:
-        options += ["--drafts", str(chosen.drafts)]
-    if chosen.halves != "auto":
-        options += ["--halves", chosen.halves]
-    if chosen.device != "cpu":
-        options += ["--device", chosen.device, "--vram-gib", _gib(chosen.vram_gib)]
-    if not chosen.local_experts:
-        options += ["--no-local-experts"]
-    if chosen.profile is not None:
-        options += ["--profile", str(chosen.profile)]
-    if chosen.audit:
-        options += ["--audit", f"{chosen.audit:.12g}"]
-    if config.keys is not None:
-        options += ["--keys", str(config.keys)]
-    if config.peers:
-        options += ["--ready-within", str(PEERS_READY_S)]
-    return (python, "-P", "-m", "coordinator.main", *options)
 
 
 def _tunnel(config: ClusterConfig, host: Host) -> ProcessPlan:
@@ -260,74 +195,3 @@ def _elsewhere(
         listen = seen_from_elsewhere(listen, config.launch.address)
     words = (*part.command, "hosted", "run", "--cores", str(cores), kind, *with_endpoint(options, listen))
     return part.host.running(words, settings=config.launch.ssh_config)
-
-
-def _worker_options(config: ClusterConfig, name: str, group: WorkerGroup) -> list[str]:
-    where = ("--model", group.model_path or config.model) if group.cache is None else ("--cache", group.cache)
-    return [
-        *_joining(config, name, *where, group.keys_path),
-        *("--threads", str(group.threads), "--of", _of(config, group)),
-        *_tiers(group),
-    ]
-
-
-def _of(config: ClusterConfig, group: WorkerGroup) -> str:
-    """How many workers share its machine's memory, and where nobody else holds experts, that they hold all."""
-    here = sum(other.count for other in config.workers if other.host == group.host)
-    everybody = sum(other.count for other in config.workers)
-    alone = here == everybody and not config.peers and config.coordinator.device == "cpu"
-    return f"{here}/{here}" if alone else str(here)
-
-
-def _tiers(group: WorkerGroup) -> list[str]:
-    """What is said of where a worker's experts come from."""
-    options = [] if group.source == "auto" else ["--source", group.source]
-    if group.ram_gib is not None:
-        options += ["--ram-gib", _gib(group.ram_gib)]
-    if group.headroom_gib is not None:
-        options += ["--headroom-gib", _gib(group.headroom_gib)]
-    return options
-
-
-def _peer_options(config: ClusterConfig, peer: PeerConfig) -> list[str]:
-    model = peer.model_path or config.model
-    options = [*_joining(config, peer.name, "--model", model, peer.keys_path), "--device", f"cuda:{peer.device}"]
-    return [*options, "--vram-gib", _gib(peer.vram_gib)]
-
-
-def _lookahead_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
-    options = [*_joining(config, LOOKAHEAD, "--model", config.model), "--predictor", config.lookahead.predictor]
-    return (python, "-P", "-m", "expert_worker.lookahead.main", *options)
-
-
-def _weights_command(config: ClusterConfig, python: str) -> tuple[str, ...]:
-    options = ["--model", str(config.model), "--listen", bulk_endpoint(config.coordinator.listen)]
-    options += [] if config.keys is None else ["--keys", str(config.keys)]
-    options += ["--mb-s", f"{config.coordinator.bulk_mb_s:.12g}"]
-    return (python, "-P", "-m", MODULES["weights"], *options)
-
-
-def _cache_options(config: ClusterConfig, group: WorkerGroup) -> list[str]:
-    keys = group.keys_path or config.keys
-    connect = check_endpoint(config.coordinator.listen, dial=True, keyed=keys is not None)
-    options = ["--cache", str(group.cache), "--connect", connect, "--listen", group.give]
-    options += [] if keys is None else ["--keys", str(keys)]
-    return [*options, "--mb-s", f"{config.coordinator.bulk_mb_s:.12g}"]
-
-
-def _joining(config: ClusterConfig, name: str, option: str, path: Path, keys: Path | None = None) -> list[str]:
-    """The options of whoever holds experts, or looks ahead; `keys` are its own, if it has some.
-
-    `option` says what lies at `path`.
-    """
-    keys = keys or config.keys
-    connect = check_endpoint(config.coordinator.listen, dial=True, keyed=keys is not None)
-    options = ["--connect", connect, option, str(path), "--name", name]
-    if keys is not None:
-        options += ["--keys", str(keys)]
-    orphan_s = config.coordinator.orphan_s or (0 if config.coordinator.device == "cpu" else OPENING_S)
-    return [*options, "--orphan-s", str(orphan_s)] if orphan_s else options
-
-
-def _gib(gib: float | None) -> str:
-    return "auto" if gib is None else f"{gib:.12g}"

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.config import ClusterConfig
+from protocol.gib import GIB
 from protocol.host_memory import host_memory
 from protocol.shard_name import ShardName
-
-GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,10 +25,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from typing import get_args
 
 import numpy as np
 
@@ -36,117 +34,47 @@ from coordinator.audit import Auditor
 from coordinator.canaries import Canaries
 from coordinator.cluster import Cluster
 from coordinator.config import (
-    DEVICES,
-    MAX_ALL_WORKERS,
-    MAX_REPLICAS,
-    PLACED_BY,
     inputs_endpoint,
-    is_device,
     work_endpoint,
 )
 from coordinator.deadlines import CallLimits
 from coordinator.demand import Demand
 from coordinator.devices import Devices, opened
 from coordinator.dispatch import MeshExperts
-from coordinator.drafts import MAX_DRAFTS
 from coordinator.engine import Engine
-from coordinator.halves import Halves, When
+from coordinator.halves import Halves
 from coordinator.hello import Terms
-from coordinator.kv import KV_TYPES
 from coordinator.layer_inputs import LayerInputs
 from coordinator.members import Members
+from coordinator.options import parsed
 from coordinator.planner import Planner
 from coordinator.profile import F64
 from coordinator.profile_keeper import Keeper
 from coordinator.service import Service
-from coordinator.wording import counted
 from expert_worker.bank import ExpertBank
 from protocol.ending import exit_code
 from protocol.errors import ConfigError
-from protocol.gib import gib_argument
 from protocol.keys import ListenKeys
-from protocol.messages import MAX_BEAT_S, MAX_ROWS, MIN_BEAT_S
 from protocol.model import Model
 from protocol.stock import Stock
 from protocol.wire import Bound, Publisher, longest_work_frame, wait
+from protocol.wording import counted
 
 log = logging.getLogger(__name__)
 
 STOP_S = 2.0
 """Time for the workers to say that they leave."""
-RESUME_S = 2.0
-"""How long one that takes another's place waits for all that were there: they beat twice a second, then say Hello."""
 FLUSH_S = 0.5
 """Time for last messages to be sent."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the process; returns its exit code."""
-    options = _parse(arguments)
+    options = parsed(arguments)
     if options.parent is not None and not native.die_with_parent(options.parent):
         return 0  # nobody is left who wanted it
     logging.basicConfig(level=options.log.upper(), format="%(asctime)s %(levelname)s %(message)s")
     return exit_code(lambda: _run(options), "the coordinator")
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="coordinator", description=__doc__, allow_abbrev=False)
-    add = parser.add_argument
-    add("--model", type=Path, required=True, help="the GGUF model: a file, one of its files, or their folder")
-    add("--listen", required=True, help="control endpoint; work and inputs take the next, or -work, -inputs")
-    workers = _number(int, 0, MAX_ALL_WORKERS)
-    add("--workers", type=workers, default=0, help="how many to wait for before the first step")
-    add("--threads", type=_number(int, 1, 1024), default=1)
-    add("--kv", choices=KV_TYPES, default="f16", help="type of cached keys and values")
-    add("--device", type=_device, default="cpu", help="where the dense half is computed: cpu or cuda:N")
-    add(
-        "--vram-gib",
-        type=gib_argument,
-        metavar="GIB",
-        help="experts in that device's memory: auto (default) or a number",
-    )
-    add("--chunk", type=_number(int, 1, MAX_ROWS), default=512, help="rows of one step at most")
-    add("--drafts", type=_number(int, 0, MAX_DRAFTS), default=0, help="guesses of one step for a request at most")
-    add("--halves", choices=get_args(When), default="auto", help="when a step is computed in two halves")
-    add("--profile", type=Path, metavar="FILE", help="count which experts are used, and place them by that")
-    add("--audit", type=_number(float, 0, 1), default=0.0, metavar="RATE", help="share of answers to compute again")
-    add("--canaries", type=int, choices=(0, 1), default=1, help="whether members are tried before they get work")
-    add("--keys", type=Path, metavar="FOLDER", help="folder of keys: its own, and who may come in")
-    add("--placement", choices=PLACED_BY, default="measured", help="by measured pace, or evenly")
-    add("--replicas", type=_number(float, 1, MAX_REPLICAS), default=1.0, help="copies of experts for each of them")
-    add("--parent", type=int, help="process that this one must not outlive")
-    add("--ready-within", type=_number(float, 0, 1e6), default=60.0, metavar="S", help="time for the workers to join")
-    resume = _number(float, 0, 1e6)
-    add(
-        "--resume",
-        type=resume,
-        nargs="?",
-        const=RESUME_S,
-        metavar="S",
-        help="take the place of one that died: go on after S seconds, 2 by default, with those who have come",
-    )
-    add("--call-floor-ms", type=_number(int, 1, 10**6), default=1000, help="no call's deadline is shorter")
-    add("--hedge-floor-ms", type=_number(int, 1, 10**6), default=50, help="no call is hedged before that")
-    add("--no-local-experts", action="store_true", help="compute no experts here, and fail for those that nobody holds")
-    add("--beat-s", type=_number(float, MIN_BEAT_S, MAX_BEAT_S), default=0.5, help="interval of the workers' beats")
-    add("--log", choices=("debug", "info", "warning", "error"), default="info", help="what to log")
-    return parser.parse_args(arguments)
-
-
-def _number(kind: type[int] | type[float], lowest: float, highest: float) -> Callable[[str], float]:
-    def number(text: str) -> float:
-        value = kind(text)
-        if not lowest <= value <= highest:
-            raise argparse.ArgumentTypeError(f"{text} found, {lowest:g} to {highest:g} expected")
-        return value
-
-    return number
-
-
-def _device(text: str) -> str:
-    if not is_device(text):
-        raise argparse.ArgumentTypeError(f"{text} found, {DEVICES} expected")
-    return text
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -172,29 +100,12 @@ def _run(options: argparse.Namespace) -> None:
             inputs=publisher.endpoint,
             beat_s=options.beat_s,
         )
-        members = Members(
-            terms,
-            Planner(
-                stock=Stock.of(model.layout),
-                own=devices.own,
-                rank=rank,
-                demand=Demand.of(_counts(keeper, model), model.geometry.experts_used),
-                replicas=options.replicas,
-                even=options.placement == "even",
-            ),
-            expected=options.workers,
-            fresh_token=lambda: secrets.token_hex(16),
-            settle_s=options.resume,
-            host=socket.gethostname(),
-            local=not options.no_local_experts,
-        )
-        limits = CallLimits(floor_s=options.call_floor_ms / 1000, hedge_floor_s=options.hedge_floor_ms / 1000)
         cluster = Cluster(
             control,
             work,
-            members,
+            _members(options, terms, model, devices, keeper),
             wait=lambda timeout_s: wait((work, control), timeout_s, beside=(publisher,)),
-            limits=limits,
+            limits=CallLimits(floor_s=options.call_floor_ms / 1000, hedge_floor_s=options.hedge_floor_ms / 1000),
         )
         _stop_on_signals(cluster)
         bank = stack.enter_context(ExpertBank(model, pool))
@@ -228,6 +139,28 @@ def _run(options: argparse.Namespace) -> None:
                 keeper.save()
             cluster.stop(STOP_S)
             cluster.close(FLUSH_S)
+
+
+def _members(
+    options: argparse.Namespace, terms: Terms, model: Model, devices: Devices, keeper: Keeper | None
+) -> Members:
+    planner = Planner(
+        stock=Stock.of(model.layout),
+        own=devices.own,
+        rank=None if keeper is None else keeper.rank,
+        demand=Demand.of(_counts(keeper, model), model.geometry.experts_used),
+        replicas=options.replicas,
+        even=options.placement == "even",
+    )
+    return Members(
+        terms,
+        planner,
+        expected=options.workers,
+        fresh_token=lambda: secrets.token_hex(16),
+        settle_s=options.resume,
+        host=socket.gethostname(),
+        local=not options.no_local_experts,
+    )
 
 
 def _counts(keeper: Keeper | None, model: Model) -> F64:

@@ -20,7 +20,6 @@ from coordinator.hello import Terms, mismatches, where
 from coordinator.member import Claim, FromWorker, Instructions, Lost, Member, State, Tell, to
 from coordinator.planner import Planner
 from coordinator.refusing import name_taken, refuse, replaced_by
-from coordinator.wording import counted
 from protocol.messages import (
     AssignFailed,
     AssignProgress,
@@ -35,6 +34,7 @@ from protocol.messages import (
     Stopped,
     Welcome,
 )
+from protocol.wording import counted
 
 log = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import native
-from coordinator.wording import size
 from protocol.errors import ExpertmeshError, ModelError
 from protocol.gguf_writer import MAGIC
 from protocol.model import Model
 from protocol.pack import DIGEST_BYTES
 from protocol.pack_plan import HEADER, PackPlan, Piece, PlannedTensor
+from protocol.wording import size
 from protocol.write_all import write_all
 
 UNFINISHED = b"part"

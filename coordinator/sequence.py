@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:  # the dense half's steps have windows of sequences
-    from coordinator.dense_half import Cache
+
+class Cache(Protocol):
+    """Keys and values of one sequence. A dense half makes them, and knows only its own."""
+
+    @property
+    def capacity(self) -> int:
+        """Positions that it has room for."""
 
 
 class TokenSequence:

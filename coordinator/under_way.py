@@ -6,11 +6,12 @@ import itertools
 from collections import deque
 from dataclasses import dataclass, field
 
-from coordinator.cluster import Seat
 from coordinator.deadlines import Call
 from coordinator.dense_half import Rows
+from coordinator.layer_times import LayerTime
 from coordinator.placement import Placement
 from coordinator.plan import Coverage, Part
+from coordinator.seats import Seat
 from coordinator.sums import LayerSums
 from protocol.errors import ExpertError
 
@@ -64,6 +65,23 @@ class LayerUnderWay:
     """Waiting for the device after that."""
     busy_s: float = 0.0
     """Of the busiest worker in its kernels."""
+
+    def took(self, resumed: float, finished: float) -> LayerTime:
+        """What became of the time, once all is done: finishing it was `resumed` and is `finished`, by the clock.
+
+        Between its begin and that the process did something else, while others were in their kernels.
+        """
+        here_s, elsewhere_s = finished - resumed, resumed - self.begun_at
+        return LayerTime(
+            plan=self.plan_s,
+            send=self.send_s,
+            local=self.local_s,
+            wait=self.wait_s,
+            device=self.device_s,
+            take=here_s - self.local_s - self.wait_s - self.device_s,
+            total=self.plan_s + self.send_s + here_s,
+            kernel=max(self.local_s, self.busy_s - elsewhere_s) + self.device_s,
+        )
 
     def cover(self, part: Part) -> None:
         """Note that its entries are in the sums, or will be next; other attempts at them are of no use any more.

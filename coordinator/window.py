@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 
 from coordinator.sequence import TokenSequence
-from coordinator.wording import counted
 from protocol.errors import RequestError
 from protocol.geometry import Geometry
 from protocol.messages import I32, MAX_ROWS
+from protocol.wording import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import RoomError
+from protocol.gib import GIB
 from protocol.messages import I32, U8
 from protocol.ranking import by_rank
 
@@ -17,8 +18,6 @@ MARGIN = 256 << 20
 """Bytes left free when a copy is made as large as the room, since the next reading of it may be a bit lower."""
 MARGIN_SHARE = 16
 """Of a room smaller than sixteen margins this part: in a small container a whole one would leave nothing."""
-
-_GIB = 1 << 30
 
 Budget = int | Literal["auto"] | None
 """Bytes at most; "auto" for what fits; None for all or nothing."""
@@ -117,4 +116,4 @@ def _plan(sizes: Sequence[int], wanted: U8, order: Iterable[tuple[int, int]], li
 
 
 def _size(count: int) -> str:
-    return f"{count / _GIB:.2f} GiB" if count >= _GIB // 10 else f"{count} bytes"
+    return f"{count / GIB:.2f} GiB" if count >= GIB // 10 else f"{count} bytes"

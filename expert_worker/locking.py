@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.wording import size
+
 Bytes = NDArray[np.uint8]
 _libc: Any = ctypes.CDLL(None, use_errno=True)
 for _call in (_libc.mlock, _libc.munlock):
@@ -43,8 +45,8 @@ def lock(data: Bytes) -> LockResult:
     unlock(data)  # of a lock that failed half-way the kernel keeps the first half
     limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if limit != resource.RLIM_INFINITY:
-        reason = f"{reason}; this process may lock {_mib(limit)} (ulimit -l, LimitMEMLOCK=)"
-    return LockResult(bytes=0, note=f"{_mib(data.nbytes)} are not locked in memory: {reason}")
+        reason = f"{reason}; this process may lock {size(limit)} (ulimit -l, LimitMEMLOCK=)"
+    return LockResult(bytes=0, note=f"{size(data.nbytes)} are not locked in memory: {reason}")
 
 
 def unlock(data: Bytes) -> None:
@@ -63,7 +65,3 @@ def forget(descriptor: int, offset: int, count: int) -> str:
     except OSError as error:
         return f"pages of a file that was copied stay in memory: {error.strerror}"
     return ""
-
-
-def _mib(count: int) -> str:
-    return f"{count / (1 << 20):.1f} MiB"

@@ -26,11 +26,12 @@ from pathlib import Path
 from expert_worker.hinted import Hinted
 from expert_worker.opening import memory_share, open_bank
 from expert_worker.siblings import ALONE, Siblings, siblings_argument
-from expert_worker.sources.choice import GIB, Asked
+from expert_worker.sources.choice import Asked
 from expert_worker.supply import Supply
 from expert_worker.weights.joining import fetched_model, supply_of
+from protocol.arguments import number
 from protocol.expert_sources import SOURCES
-from protocol.gib import gib_argument
+from protocol.gib import GIB, gib_argument
 from protocol.holder import process
 from protocol.holder.kernel_trial import kernel_trial
 from protocol.keys import dial_keys
@@ -42,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a worker until it leaves; returns the exit code."""
     parser = process.parser("expert_worker", "Hold experts and compute them.", needs_model=False)
     parser.add_argument("--cache", type=Path, metavar="DIR", help="fetch the weights into this folder, without a model")
-    parser.add_argument("--threads", type=_thread_count, default=1, metavar="N", help="threads of the kernels")
+    threads = number(int, 1, MAX_THREADS)
+    parser.add_argument("--threads", type=threads, default=1, metavar="N", help="threads of the kernels")
     parser.add_argument("--source", choices=SOURCES, default="auto", help="where experts' bytes come from")
     parser.add_argument(
         "--ram-gib", type=gib_argument, metavar="N", help="memory for copies of experts, in GiB, or auto"
@@ -89,13 +91,6 @@ def _holder(
 
 def _bytes(gib: float | None) -> int | None:
     return None if gib is None else int(gib * GIB)
-
-
-def _thread_count(text: str) -> int:
-    count = int(text)
-    if not 1 <= count <= MAX_THREADS:
-        raise argparse.ArgumentTypeError(f"{count} found, 1 to {MAX_THREADS} expected")
-    return count
 
 
 if __name__ == "__main__":

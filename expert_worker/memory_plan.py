@@ -9,14 +9,15 @@ from typing import TypeVar
 from expert_worker.copy_plan import Budget, CopyPlan, limited, plan_copies
 from expert_worker.siblings import ALONE, Siblings
 from protocol.errors import RoomError
+from protocol.gib import GIB
 from protocol.host_ledger import Pledge, planning
 from protocol.host_memory import host_memory
 from protocol.messages import I32, U8
 from protocol.promises import LedgerError
+from protocol.wording import size
 
 log = logging.getLogger(__name__)
 
-GIB = 1 << 30
 LEDGER_S = 2.0
 """How long others may plan before this one does without them: beats are due meanwhile."""
 SLOT_SHARE = 0.75
@@ -74,7 +75,7 @@ class MemoryPlanner:
 
         self._planned = self._planned_as(plan_within, lambda count: count)
         say = log.info if self._planned else log.warning
-        say("slots for experts take %d MiB at most", self._planned >> 20)
+        say("slots for experts take %s at most", size(self._planned))
         return self._planned
 
     def touched(self, copied_bytes: int) -> None:

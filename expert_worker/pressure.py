@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from protocol.wording import size
+
 RESERVE_AT_LEAST = 64 << 20
 """But an eighth of a limit at most."""
 RESERVE_AT_MOST = 1 << 30
@@ -121,9 +123,9 @@ def _by_room(previous: State, reading: Reading, room: int | None, short: int, lo
     fell = before is not None and reading.limit is not None and reading.limit < before
     if not fell and 2 * room >= reading.reserve and low < 2:
         return 0, ""
-    left = f"{_mib(room)} of it are left" if room >= 0 else f"{_mib(-room)} too many are in use"
-    what = f"the memory limit fell from {_mib(before or 0)} to" if fell else "memory is short: the limit is"
-    return short + reading.reserve // 4, f"{what} {_mib(reading.limit or 0)}, {left}"
+    left = f"{size(room)} of it are left" if room >= 0 else f"{size(-room)} too many are in use"
+    what = f"the memory limit fell from {size(before or 0)} to" if fell else "memory is short: the limit is"
+    return short + reading.reserve // 4, f"{what} {size(reading.limit or 0)}, {left}"
 
 
 def _may_be_to_blame(previous: State, reading: Reading, room: int | None) -> bool:
@@ -160,7 +162,3 @@ def _stall(last: Reading | None, reading: Reading) -> _Stall:
 
 def _part(before: int | None, now: int | None, us: float) -> float:
     return 0.0 if before is None or now is None or now < before else min(1.0, (now - before) / us)
-
-
-def _mib(count: int) -> str:
-    return f"{count >> 20} MiB"

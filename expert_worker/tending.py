@@ -9,11 +9,11 @@ from expert_worker.pressure import Reading, State, decide, room_to_grow
 from expert_worker.pressure_watch import PressureWatch
 from expert_worker.sources.source import Source
 from protocol.errors import ExpertError
+from protocol.wording import size
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-MIB = 1 << 20
 
 
 class Tending:
@@ -35,7 +35,7 @@ class Tending:
         self._state, count, reason = decide(self._state, self._read(), counters.copied_bytes)
         if count:
             gone = self._source.shed(count)
-            log.warning("%s: gave up %d MiB of copies", reason, gone // MIB)
+            log.warning("%s: gave up %s of copies", reason, size(gone))
         elif counters.shed_bytes and (room := room_to_grow(self._state)):
             try:
                 self._source.grow(room)

@@ -22,10 +22,10 @@ from contextlib import contextmanager
 
 from native import cuda
 from peer_gpu.runner import SlotRunner
-from peer_gpu.slots import GIB, ExpertSlots, room_on, warn_if_none_fits
+from peer_gpu.slots import ExpertSlots, room_on, warn_if_none_fits
 from peer_gpu.trial import slot_trial
 from protocol.errors import ConfigError
-from protocol.gib import gib_argument
+from protocol.gib import GIB, gib_argument
 from protocol.holder import process
 from protocol.model import Model
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import native
 from native import cuda
 from protocol.errors import ConfigError, ExpertError, RoomError
+from protocol.gib import GIB
 from protocol.holder.refusals import check_ids, check_there, in_words, layer_of, rows_of
 from protocol.holder.watched_files import WatchedFiles
 from protocol.layout import ExpertLayout, LayerExperts, slot_size
@@ -24,7 +25,6 @@ from protocol.stock import Stock
 
 log = logging.getLogger(__name__)
 
-GIB = 1 << 30
 RESERVE = GIB // 2
 """Bytes of a device's memory that are left alone at least, and at least a twentieth: others need some, too."""
 

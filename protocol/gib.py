@@ -1,9 +1,11 @@
-"""How much memory experts may take, as it is said on command lines."""
+"""The unit of memory, and how much of it experts may take, as that is said on command lines."""
 
 from __future__ import annotations
 
 import argparse
 
+GIB = 1 << 30
+"""Bytes."""
 MAX_GIB = 4096
 GIB_EXPECTED = f"auto or a number from 0 to {MAX_GIB}"
 """In words."""

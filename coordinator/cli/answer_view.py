@@ -12,7 +12,7 @@ from coordinator.cli.output import put
 from coordinator.cli.reading import Reading
 from coordinator.cli.wording import duration
 from coordinator.interrupts import Interrupts
-from coordinator.wording import counted
+from protocol.wording import counted
 
 if TYPE_CHECKING:
     from coordinator.cli.answer_console import AnswerConsole

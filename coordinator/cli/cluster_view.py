@@ -18,7 +18,7 @@ from coordinator.cli.output import put
 from coordinator.cli.wording import harmless
 from coordinator.config import ClusterConfig
 from coordinator.supervisor import Role
-from coordinator.wording import counted
+from protocol.wording import counted
 
 FRESH_S = 3.0
 """A report older than this says nothing about now."""

@@ -17,7 +17,7 @@ from coordinator.cli.prompt_files import read_prompt_file
 from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, LookaheadConfig, default_threads
 from coordinator.drafts import MAX_DRAFTS
 from coordinator.interrupts import Interrupts
-from coordinator.launch_plan import kept_private, private_cluster
+from coordinator.private_cluster import kept_private, private_cluster
 from coordinator.probe import somebody_listens
 from protocol.errors import ConfigError, RequestError
 

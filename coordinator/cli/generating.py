@@ -10,7 +10,7 @@ from coordinator.cli.output import put
 from coordinator.config import ClusterConfig
 from coordinator.guard import Guard
 from coordinator.interrupts import Interrupts
-from coordinator.launch_plan import OPENING_S
+from coordinator.launch_options import OPENING_S
 from coordinator.launcher import Launcher, launched
 
 if TYPE_CHECKING:

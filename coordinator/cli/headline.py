@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.wording import counted
+from protocol.wording import counted
 
 
 def headline(report: dict[str, Any]) -> list[str]:

@@ -16,10 +16,10 @@ from rich.text import Text
 from coordinator.cli.wording import harmless
 from coordinator.gpus import Gpu
 from coordinator.inspection import Inspection
-from coordinator.wording import counted, size
 from protocol.host_memory import HostMemory
 from protocol.rotary import RopeScaling, Rotary
 from protocol.shards import ModelFiles
+from protocol.wording import counted, size
 
 WIDTH = 110
 KV_BYTES = {"f16": 2, "f32": 4}

@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.cli.tier_figures import Tiers
 from coordinator.cli.wording import percent
 from coordinator.supervisor import Role
-from coordinator.wording import size
+from protocol.wording import size
 
 Life = tuple[str, int]
 """A worker's name and process."""

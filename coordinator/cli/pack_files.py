@@ -19,12 +19,12 @@ from coordinator.interrupts import Interrupted
 from coordinator.packing import partial_path, write_pack
 from coordinator.placement import share_of
 from coordinator.verification import Verdict, bytes_to_read, verify
-from coordinator.wording import counted, size
 from protocol.model import Model
 from protocol.pack import PACK_ENDING, Share
 from protocol.pack_plan import PackPlan
 from protocol.shard_name import ShardName
 from protocol.stock import Stock
+from protocol.wording import counted, size
 
 SAY_EVERY_S = 10.0
 """How often progress is told where no bar can be drawn."""

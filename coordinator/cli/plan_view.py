@@ -7,8 +7,8 @@ import shlex
 from coordinator.cli.output import put
 from coordinator.config import WEIGHTS, inputs_endpoint, work_endpoint
 from coordinator.launch_plan import TUNNEL, LaunchPlan, ProcessPlan
-from coordinator.wording import counted
 from protocol.neighbours import bulk_endpoint
+from protocol.wording import counted
 
 
 def print_plan(plan: LaunchPlan) -> None:

@@ -25,9 +25,9 @@ from coordinator.profile_recorder import Recorder
 from coordinator.question import Question
 from coordinator.sampling import Sampling
 from coordinator.tokenizer import Tokenizer
-from coordinator.wording import counted
 from expert_worker.bank import ExpertBank
 from protocol.model import Model
+from protocol.wording import counted
 
 OPTION = "--out"
 CHUNK = 64

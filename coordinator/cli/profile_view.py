@@ -16,7 +16,7 @@ from rich.text import Text
 from coordinator.cli.wording import harmless
 from coordinator.profile import F64, Profile, covering
 from coordinator.profile_recorder import HALF_LIFE_ROWS
-from coordinator.wording import counted
+from protocol.wording import counted
 
 WIDTH = 110
 SHARES = (50, 80, 90, 95)

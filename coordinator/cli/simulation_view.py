@@ -18,7 +18,7 @@ from coordinator.simulation.outcome import Decoded, Lived, Pauses
 from coordinator.simulation.scenario import Shape
 from coordinator.simulation.stated import Network, Tried
 from coordinator.simulation.timeline import What
-from coordinator.wording import counted
+from protocol.wording import counted
 
 WIDTH = 110
 LITTLE = 0.05

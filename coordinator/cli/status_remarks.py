@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.cli.load import Load
 from coordinator.cli.tier_figures import Tiers
 from coordinator.cli.wording import percent
-from coordinator.wording import counted, size
+from protocol.wording import counted, size
 
 WORTH_SAYING = 0.05
 """A part of the time, or of the work, that is worth a sentence."""

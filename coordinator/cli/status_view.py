@@ -11,7 +11,7 @@ from coordinator.cli.load import Load, beat_age, busy, memory, state
 from coordinator.cli.status_remarks import remarks
 from coordinator.cli.tier_figures import Tiers
 from coordinator.cli.wording import percent
-from coordinator.wording import counted, size
+from protocol.wording import counted, size
 
 Report = dict[str, Any]
 Column = tuple[str, Callable[[Tiers], str]]

@@ -11,6 +11,7 @@ import numpy as np
 from expert_worker.weights.asking import Asking, Came, Dial, Patience
 from expert_worker.weights.grid import Piece
 from expert_worker.weights.place import Place
+from protocol.bulk import WINDOW
 from protocol.errors import ConfigError
 from protocol.holder.serve import Connection
 from protocol.messages import MAX_DIGESTS, U8, AskDigests, AskHolders, Digests, Holders
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 
 SILENT_S = 5.0
 """Without any piece that was asked for: who gives for the coordinator is asked again, others no more."""
+SLOW_S = 10.0
+"""In which another that always has some to give gives fewer than WINDOW pieces: then it is asked no more, either."""
 REFRESH_S = 5.0
 """After so long it is asked again who else gives, and what."""
 USELESS_AT_MOST = 16
@@ -35,6 +38,10 @@ class Giver:
     has: U8 | None
     """(layers, experts): 1 for what it says it has; None: everything."""
     patience: Patience
+    period: Patience
+    """Since `came` was 0."""
+    came: int = 0
+    """Pieces, while there always were some to come."""
     lacks: set[Piece] = field(default_factory=set)
     """What it turned out not to have, or damaged."""
     shut: str = ""
@@ -47,6 +54,22 @@ class Giver:
         layers, experts = self.has.shape
         return layer < layers and expert < experts and bool(self.has[layer, expert]) and piece not in self.lacks
 
+    def begin(self, now: float) -> None:
+        """It is waited for from now on, and nothing has come yet."""
+        for one in (self.patience, self.period):
+            one.look(now)
+            one.news()
+        self.came = 0
+
+    def is_slow(self, now: float) -> bool:
+        """Whether a whole period has passed, and few pieces have come."""
+        if self.period.look(now) < SLOW_S:
+            return False
+        few = self.came < WINDOW
+        self.period.news()
+        self.came = 0
+        return few
+
 
 class Givers:
     """Of one worker, for a while. What others give is compared with digests of the one beside the coordinator."""
@@ -56,7 +79,9 @@ class Givers:
         """Where weights are given beside the coordinator."""
         self._fingerprint = fingerprint
         self._dial = dial
-        self.first = Giver(asking=Asking(place, fingerprint, dial), has=None, patience=Patience(now))
+        self.first = Giver(
+            asking=Asking(place, fingerprint, dial), has=None, patience=Patience(now), period=Patience(now)
+        )
         """The one beside the coordinator."""
         self._others: list[Giver] = []
         self._line: Connection = dial(place)  # for what is no piece
@@ -129,10 +154,11 @@ class Givers:
             return None
         if came is not None:
             giver.patience.news()
+            giver.came += 1
         return came
 
     def silent(self, now: float) -> Iterator[Piece]:
-        """Give up whoever was silent for long, or does not let us in, but the first.
+        """Give up whoever was silent for long, gives little or does not let us in, but the first.
 
         What they were asked for is to be asked of others.
         """
@@ -143,8 +169,7 @@ class Givers:
                 log.warning("%s is asked no more: %s", giver.asking.place, giver.shut)
                 yield from self.drop(giver)
             elif not giver.asking.asked and not (giver is self.first and self._questions):
-                giver.patience.look(now)
-                giver.patience.news()
+                giver.begin(now)
             elif giver.patience.look(now) >= SILENT_S:
                 giver.patience.news()
                 if giver is self.first:
@@ -156,6 +181,9 @@ class Givers:
                 else:
                     log.warning("%s gives nothing any more; others are asked", giver.asking.place)
                     yield from self.drop(giver)
+            elif giver is not self.first and giver.is_slow(now):
+                log.warning("%s gives slowly; others are asked", giver.asking.place)
+                yield from self.drop(giver)
 
     def drop(self, giver: Giver) -> list[Piece]:
         """Ask another one no more; returns what it was asked for."""
@@ -203,4 +231,4 @@ class Givers:
             log.warning("%s gives weights too, and is not asked: %s", place, error)
             return
         log.info("%s gives weights too: %d experts", place, int(have.sum()))
-        self._others.append(Giver(asking=asking, has=have, patience=Patience(now)))
+        self._others.append(Giver(asking=asking, has=have, patience=Patience(now), period=Patience(now)))

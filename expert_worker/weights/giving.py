@@ -19,6 +19,7 @@ from protocol.messages import (
     AskModel,
     Digests,
     FetchPiece,
+    Holders,
     Message,
     ModelOffer,
     OfferPieces,
@@ -27,6 +28,9 @@ from protocol.messages import (
     Refused,
 )
 from protocol.model import Model
+
+DIGEST_SHARE = 8
+"""Of as many bytes as one that is sent, a digest takes so much less: they are read, and do not travel."""
 
 
 class Giving:
@@ -94,15 +98,20 @@ class Giving:
 
     def _digests(self, asked: AskDigests) -> Digests:
         self._check_model(asked.fingerprint)
-        pieces = zip(asked.offset.tolist(), asked.bytes.tolist(), strict=True)
+        pieces = list(zip(asked.offset.tolist(), asked.bytes.tolist(), strict=True))
+        for offset, count in pieces:  # before any is read: a failure counts nothing where a rate is kept
+            self._check_there(asked.file, offset, count)
         found = b"".join(sha256(self._read(asked.file, offset, count)).digest() for offset, count in pieces)
         self._check_unchanged()
         return Digests(file=asked.file, offset=asked.offset, sha256=np.frombuffer(found, np.uint8).reshape(-1, 32))
 
     def _read(self, file: int, offset: int, count: int) -> bytes:
+        self._check_there(file, offset, count)
+        return self._files[file].read(offset, count)
+
+    def _check_there(self, file: int, offset: int, count: int) -> None:
         if file >= len(self._files) or offset + count > self._files[file].size:
             raise ModelError(f"file {file} has no bytes {offset} to {offset + count}")
-        return self._files[file].read(offset, count)
 
     def _check_model(self, fingerprint: str) -> None:
         if fingerprint != self.offer.fingerprint:
@@ -112,6 +121,18 @@ class Giving:
         """What was read before is worth nothing if this fails."""
         if change := self._model.files.changed():
             raise ModelError(change)
+
+
+def bytes_for(asked: Message, answer: Message) -> int:
+    """What an answer counts for where so many bytes a second may be given."""
+    match answer:
+        case PieceBytes():
+            return len(answer.data)
+        case Holders():
+            return answer.have.nbytes
+        case Digests() if isinstance(asked, AskDigests):
+            return int(asked.bytes.sum()) // DIGEST_SHARE
+    return 0
 
 
 def check_name(name: str) -> None:

@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from expert_worker.weights.giving import Giving
+from expert_worker.weights.giving import Giving, bytes_for
 from expert_worker.weights.joining import dialling, fetched_model, opened_cache, where_given
 from expert_worker.weights.offering import Offering
 from expert_worker.weights.place import Place
@@ -128,8 +128,10 @@ def _give(
                 answer = giving.answer(message)
                 if answer is None:
                     log.debug("dropped %s of peer %s", type(message).__name__, peer.hex())
-                elif bulk.send(peer, answer) and isinstance(answer, PieceBytes):
-                    rate.sent(len(answer.data), time.monotonic())
+                    continue
+                sent = bulk.send(peer, answer)
+                rate.sent(bytes_for(message, answer), time.monotonic())  # it was read, whoever hears it
+                if sent and isinstance(answer, PieceBytes):
                     pieces, given = pieces + 1, given + len(answer.data)
         log.info("gave %d pieces, %.1f MB", pieces, given / 1e6)
 

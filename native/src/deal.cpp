@@ -91,12 +91,18 @@ size_t partner(const int64_t *owner, const int64_t *before, const uint8_t *able,
     return found;
 }
 
+// Until there is nothing to swap, as one swap may make another one possible: each brings an expert back for good.
 void swap_layer(int64_t *owner, const int64_t *before, const uint8_t *able, size_t experts, size_t count) {
-    for (size_t expert = 0; expert < experts; expert++) {
-        const int64_t here = owner[expert], there = before[expert];
-        if (here == NOBODY || there == NOBODY || here == there || !able[expert * count + there]) continue;
-        const size_t other = partner(owner, before, able, experts, count, here, there);
-        if (other < experts) std::swap(owner[expert], owner[other]);
+    for (bool again = true; again;) {
+        again = false;
+        for (size_t expert = 0; expert < experts; expert++) {
+            const int64_t here = owner[expert], there = before[expert];
+            if (here == NOBODY || there == NOBODY || here == there || !able[expert * count + there]) continue;
+            const size_t other = partner(owner, before, able, experts, count, here, there);
+            if (other == experts) continue;
+            std::swap(owner[expert], owner[other]);
+            again = true;
+        }
     }
 }
 

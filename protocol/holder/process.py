@@ -26,8 +26,8 @@ from types import FrameType
 
 import native
 from protocol.codec import MAX_FRAME_BYTES
+from protocol.ending import last_words, why
 from protocol.endpoints import as_dialled, check_endpoint
-from protocol.errors import ExpertmeshError
 from protocol.holder.control import Control, Experts, ignore_desk
 from protocol.holder.membership import DRAIN_S, Membership
 from protocol.holder.serve import Desk, Leave, Orders, Progress, compute
@@ -91,13 +91,11 @@ def run(options: argparse.Namespace, opening: Opening, model: Callable[[], Model
     logging.basicConfig(stream=sys.stderr, level=options.log.upper(), format="%(asctime)s %(levelname)s %(message)s")
     try:
         leave = _hold(options, opening, model or (lambda: Model.open(options.model)))
-    except ExpertmeshError as error:
-        leave = Leave(code=2, reason=str(error))
     except Exception as error:
-        log.debug("the process failed", exc_info=True)
-        leave = Leave(code=1, reason=f"{type(error).__name__}: {error}")
+        code, reason = why(error, "the process")
+        leave = Leave(code=code, reason=reason)
     if leave.code:
-        sys.stderr.write(f"error: {' '.join(leave.reason.split())}\n")
+        last_words(leave.reason)
     else:
         log.info("leaving: %s", leave.reason)
     return leave.code

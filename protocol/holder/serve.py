@@ -153,10 +153,11 @@ def _do(work: RunExperts, desk: Desk, bank: Runner, progress: Progress, wait_us:
     progress.began_at = time.perf_counter()
     reply = answer(work, bank, desk.holdings.get(work.placement), wait_us)
     progress.began_at = None
-    progress.calls += 1
     progress.wait_us += wait_us
     if isinstance(reply, Sums):
         progress.entries += len(work.entry_expert)
         progress.busy_us += reply.busy_us
     progress.step, progress.layer = work.step, work.layer
+    # Last: the control thread looks at any moment, and a call that a beat tells of is to be told of whole.
+    progress.calls += 1
     return reply

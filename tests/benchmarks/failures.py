@@ -24,7 +24,7 @@ from typing import Any
 from benchmark_page import GrowingTable, heading
 from clusters import HEDGING, LiveCluster, live_cluster, worker_of
 from command_line import processes_of, wait_until
-from free_ports import three_ports
+from free_ports import four_ports
 from moe_models import write_model
 from paired_figures import in_turn, spread
 from relays import BadLink, bad_link
@@ -104,7 +104,7 @@ def pauses(options: argparse.Namespace, folder: Path) -> None:
     page = GrowingTable(columns)
     for who, first in (("another worker", 0), ("the coordinator", 1)):
         with ExitStack() as stack:
-            link = stack.enter_context(bad_link(three_ports(), three_ports()))
+            link = stack.enter_context(bad_link(four_ports(), four_ports()))
             settings: dict[str, Any] = {"coordinator_options": HEDGING, "links": {1: link}, "listen": link.target}
             where = folder / f"pauses-{first}"
             where.mkdir()
@@ -134,7 +134,7 @@ def speeds(options: argparse.Namespace, folder: Path) -> None:
         for name, workers in (("{W}", 1), ("{W, slow W}", 2), ("{W, W}", 2)):
             where = folder / f"speeds-{len(clusters)}"
             where.mkdir()
-            link = stack.enter_context(bad_link(three_ports(), three_ports()))
+            link = stack.enter_context(bad_link(four_ports(), four_ports()))
             settings: dict[str, Any] = {
                 "coordinator_options": [*HEDGING, "--placement", "measured"],
                 "listen": link.target,
@@ -193,7 +193,7 @@ def restart(options: argparse.Namespace, folder: Path) -> None:
         with up(config, endpoint) as cluster:
             cluster.line("ready: 2 workers hold experts")
             tokens_of(endpoint, AT)
-            (coordinator,) = [one for one in processes_of(endpoint) if "coordinator.main" in one.cmdline()]
+            (coordinator,) = processes_of(endpoint, "coordinator.main")
             killed = time.monotonic()
             coordinator.kill()
             if not wait_until(lambda: not coordinator.is_running(), 10.0):  # noqa: B023

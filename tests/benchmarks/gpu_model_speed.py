@@ -18,9 +18,10 @@ from paired_figures import spread
 from passing_experts import PassingExperts
 
 from coordinator.choosing import choose
-from coordinator.dense_half import Cache, DenseHalf, DenseStep, Rows
+from coordinator.dense_half import DenseHalf, DenseStep, Rows
 from coordinator.engine import Chunk, Engine, ExpertRunner
 from coordinator.sampling import Sampling
+from coordinator.sequence import Cache
 from coordinator.sums import LayerSums
 from coordinator.window import Window
 from native import cuda

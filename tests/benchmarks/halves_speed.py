@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from benchmark_page import GrowingTable, heading
 from clusters import RealProcess
-from free_ports import three_ports
+from free_ports import four_ports
 from moe_models import PRESETS, write_model
 from paired_figures import spread
 from relays import RelayProcess
@@ -61,7 +61,7 @@ class Coordinator:
     """One in this process, with workers in theirs."""
 
     def __init__(self, model: Model, options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
-        listen, far = three_ports(), three_ports()
+        listen, far = four_ports(), four_ports()
         control = stack.enter_context(Bound(f"tcp://127.0.0.1:{listen}"))
         longest = longest_work_frame(model.geometry.width)
         work = stack.enter_context(Bound(f"tcp://127.0.0.1:{listen + 1}", max_frame_bytes=longest))

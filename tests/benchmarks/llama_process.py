@@ -16,8 +16,8 @@ from typing import IO, Any
 
 from sides import ASK_S, READY_S, Prompts, Timing
 
-from coordinator.wording import counted
 from protocol.errors import ExpertmeshError
+from protocol.wording import counted
 
 PROGRAM = Path(__file__).with_name("llama_side.py")
 END_S = 10.0

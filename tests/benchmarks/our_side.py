@@ -16,10 +16,11 @@ from coordinator.config import ClusterConfig
 from coordinator.cores import usable_cores
 from coordinator.guard import Guard
 from coordinator.interrupts import Interrupts
-from coordinator.launch_plan import LaunchPlan, plan_here, private_cluster
+from coordinator.launch_plan import LaunchPlan, plan_here
 from coordinator.launcher import Launcher
-from coordinator.wording import counted
+from coordinator.private_cluster import private_cluster
 from protocol.errors import ExpertmeshError
+from protocol.wording import counted
 
 
 class OurSide:

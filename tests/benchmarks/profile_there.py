@@ -22,8 +22,8 @@ from sides import Timing
 
 from coordinator.config import COORDINATOR
 from coordinator.interrupts import Interrupts
-from coordinator.wording import counted
 from protocol.model import Model
+from protocol.wording import counted
 
 SEED = 1
 REST, WHOLE = "rest: Python, sampling, messages", "whole"

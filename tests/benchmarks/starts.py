@@ -17,7 +17,7 @@ from samples import OURS, THEIRS
 from start import Setup, measured
 
 from coordinator.interrupts import Interrupts
-from coordinator.wording import counted
+from protocol.wording import counted
 
 PROMPT = (1, 2, 3, 4)
 PROCESSES, COMMAND = "processes", "command"

@@ -20,7 +20,8 @@ from our_side import OurSide, side_of
 
 from coordinator.config import LookaheadConfig, WorkerGroup
 from coordinator.interrupts import Interrupts
-from coordinator.launch_plan import LaunchPlan, private_cluster
+from coordinator.launch_plan import LaunchPlan
+from coordinator.private_cluster import private_cluster
 from protocol.expert_sources import SOURCES
 
 SETTLE_S = 5.0

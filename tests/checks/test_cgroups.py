@@ -120,7 +120,7 @@ def test_a_file_in_memory_has_no_disk() -> None:
 def test_pages_come_and_go(file: Path) -> None:
     with file.open("rb") as opened:
         opened.read()
-    assert cached_bytes(file) == 96 * MIB
+    assert cached_bytes(file) > 90 * MIB  # the kernel may take some back at any moment
     drop_pages(file)
     assert cached_bytes(file) == 0
 

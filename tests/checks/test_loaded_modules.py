@@ -51,7 +51,7 @@ def test_a_process_loads_what_it_computes_and_talks_with_and_no_more(module: str
 
 def test_a_coordinator_without_gpu_loads_neither_a_gpu_s_dense_half_nor_what_is_of_the_command_line() -> None:
     modules = loaded_by(f"import coordinator.main; {NAMES}")
-    unwanted = ("cli", "client", "cluster_file", "dense_cuda", "launcher", "tokenizer", "toml_reader")
+    unwanted = ("cli", "client", "cluster_file", "dense_cuda", "launcher", "tokenizer", "toml_reader", "toml_values")
     assert not modules & {f"coordinator.{name}" for name in unwanted}
 
 

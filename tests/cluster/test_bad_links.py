@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from clusters import HEDGING, LiveCluster, Status, Then, in_force, is_away, is_out, live_cluster, worker_of
-from free_ports import three_ports
+from free_ports import four_ports
 from reference_answer import Reference
 from relays import BadLink, bad_link
 
@@ -19,14 +19,25 @@ FAR = "worker-1"
 
 @pytest.fixture
 def link() -> Iterator[BadLink]:
-    with bad_link(three_ports(), three_ports()) as link:
+    with bad_link(four_ports(), four_ports()) as link:
         yield link
 
 
 @pytest.fixture
-def cluster(demo_model: Path, tmp_path: Path, link: BadLink) -> Iterator[LiveCluster]:
+def beat_s() -> float:
+    """Six beats of silence, and somebody is given up: these tests wait for that."""
+    return 0.2
+
+
+nobody_is_given_up = pytest.mark.parametrize("beat_s", [2.0])
+"""However long the machine is busy with something else meanwhile."""
+
+
+@pytest.fixture
+def cluster(demo_model: Path, tmp_path: Path, link: BadLink, beat_s: float) -> Iterator[LiveCluster]:
     """A worker here, and one behind the link."""
-    settings = {"coordinator_options": [*HEDGING, "--beat-s", "0.2"], "listen": link.target, "links": {1: link}}
+    options = [*HEDGING, "--beat-s", str(beat_s)]
+    settings = {"coordinator_options": options, "listen": link.target, "links": {1: link}}
     with live_cluster(demo_model, tmp_path, workers=2, **settings) as cluster:
         yield cluster
         link.say("pass")  # so that everybody hears of the end
@@ -60,6 +71,7 @@ def test_a_link_that_swallows_everything_costs_a_hedge_and_its_worker_comes_back
     far_computes(cluster, prompt, reference)
 
 
+@nobody_is_given_up
 def test_a_link_that_is_dead_for_a_moment_costs_nobody_the_membership(
     cluster: LiveCluster, link: BadLink, prompt: list[int], reference: Reference
 ) -> None:
@@ -76,6 +88,7 @@ def test_a_link_that_is_dead_for_a_moment_costs_nobody_the_membership(
     far_computes(cluster, prompt, reference)
 
 
+@nobody_is_given_up
 def test_a_link_that_loses_something_again_and_again_costs_hedges_and_nobody_the_membership(
     cluster: LiveCluster, link: BadLink, prompt: list[int], reference: Reference
 ) -> None:
@@ -119,6 +132,7 @@ def test_a_connection_that_is_open_at_one_end_only_is_noticed_by_the_other_end(
     far_computes(cluster, prompt, reference)
 
 
+@nobody_is_given_up
 def test_a_slow_link_is_no_failure(
     cluster: LiveCluster, link: BadLink, prompt: list[int], reference: Reference
 ) -> None:

@@ -20,7 +20,7 @@ import pytest
 from chaos import Chaos
 from clusters import HEDGING, LiveCluster, in_force, live_cluster
 from command_line import wait_until
-from free_ports import three_ports
+from free_ports import four_ports
 from growth import Growth
 from leftovers import nothing_left
 from reference_answer import Reference, reference_for
@@ -38,6 +38,8 @@ MOST_FILES = 150
 BACK_S = 60.0
 """Until everybody computes again once all is healed."""
 TOKENS = 80
+LEAST_ANSWERS = 10
+"""That troubles are made beside, however slow the machine is, where none of them can be lost or fail."""
 WARM = 12
 """Answers after which the coordinator has timed as many layers as it remembers."""
 OTHER = np.random.default_rng(5).integers(100, 4000, 300).tolist()
@@ -103,9 +105,9 @@ def everybody_computes(cluster: LiveCluster, ask: Callable[[], None]) -> None:
 def test_chaos(
     local: bool, coordinator: bool, demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
 ) -> None:
-    port = three_ports()
+    port = four_ports()
     with nothing_left(tmp_path / "temporary", range(port, port + 3)), ExitStack() as stack:
-        links = {number: stack.enter_context(bad_link(three_ports(), port)) for number in (1, 2)}
+        links = {number: stack.enter_context(bad_link(four_ports(), port)) for number in (1, 2)}
         other = stack.enter_context(reference_for(demo_model, OTHER, TOKENS))
         options = [*HEDGING, "--call-floor-ms", "300", "--beat-s", "0.2", "--chunk", "64"]
         options += [] if local else ["--no-local-experts"]
@@ -121,10 +123,9 @@ def test_chaos(
         chaos = Chaos(cluster, links, SEED, outlives=OUTLIVES, coordinator=coordinator)
         try:
             with chaos:
-                until = time.monotonic() + FOR_S
-                while time.monotonic() < until and chaos.error is None:
+                until, least = time.monotonic() + FOR_S, LEAST_ANSWERS if local and not coordinator else 1
+                while (time.monotonic() < until or asking.answers < least) and chaos.error is None:
                     ask()
-            assert asking.answers > (10 if local and not coordinator else 0)
             everybody_computes(cluster, ask)
             print(asking.in_words(), dict(chaos.done))  # `pytest -s` shows it
             for name, growth in asking.growth.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from clusters import PATIENT, LiveCluster, RealProcess, Status, Then, in_force, live_cluster, worker_of
+from clusters import PATIENT, LiveCluster, RealProcess, Status, Then, all_copied, in_force, live_cluster, worker_of
 from reference_answer import Reference
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -29,7 +29,7 @@ def test_who_cannot_load_moves_nobody(
 ) -> None:
     settings = {"coordinator_options": PATIENT, "worker_options": COPIES}
     with live_cluster(demo_model, tmp_path, workers=2, **settings) as cluster:
-        before = cluster.wait_for(lambda report: all(row["tiers"].get("loaded_bytes") for row in report["workers"]))
+        before = cluster.wait_for(all_copied)
 
         def is_out(report: Status) -> bool:
             rows = [row for row in report["workers"] if row["name"] == "unable"]

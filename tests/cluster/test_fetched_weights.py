@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from clusters import PATIENT, LiveCluster, Status, Then, in_force, live_cluster, worker_of
-from command_line import wait_until
-from free_ports import three_ports
+from free_ports import four_ports
 from key_folders import key_folder
+from offers import are_offered
 from packs import pack_of
 from reference_answer import Reference
 
@@ -64,7 +64,7 @@ def test_workers_fetch_their_experts_and_no_others_and_give_the_same_bits(
 def test_weights_travel_encrypted_where_there_are_keys(
     demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
 ) -> None:
-    keyed = {"keys": key_folder(tmp_path / "keys"), "listen": f"tcp://127.0.0.1:{three_ports()}"}
+    keyed = {"keys": key_folder(tmp_path / "keys"), "listen": f"tcp://127.0.0.1:{four_ports()}"}
     settings = {"caches": {0: tmp_path / "cache"}, "coordinator_options": PATIENT, **keyed}
     with live_cluster(demo_model, tmp_path, workers=1, **settings) as cluster:
         answer = cluster.answer(prompt, 50)
@@ -96,7 +96,7 @@ def test_a_worker_that_is_killed_goes_on_where_it_was(
         tmp_path,
         workers=1,
         caches={0: tmp_path / "cache"},
-        weights_options=SLOW,
+        weights_options=("--mb-s", "1.5"),  # seconds for the second half
         coordinator_options=PATIENT,
     )
     try:
@@ -149,14 +149,19 @@ def test_weights_go_on_when_the_process_that_gives_them_is_killed(
 
 
 def test_damaged_pieces_are_fetched_again_and_named(
-    demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    demo_model: Path,
+    prompt: list[int],
+    reference: Reference,
+    expert_bytes: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("EXPERTMESH_TEST_DAMAGE", "2")
     settings = {"caches": {0: tmp_path / "cache"}, "weights_module": "damaging_weights"}
     with live_cluster(demo_model, tmp_path, workers=1, coordinator_options=PATIENT, **settings) as cluster:
         answer = cluster.answer(prompt, 50)
         assert "layer 0, expert 0: a piece of its gate (" in cluster.logs()
-        report = cluster.wait_for(beaten(0))
+        report = cluster.wait_for(beaten(0, at_least=expert_bytes))
     reference.check(answer)
     assert worker_of(report, "worker-0")["tiers"]["fetched_damaged"] == 2
 
@@ -184,7 +189,7 @@ def test_weights_come_from_another_worker_s_cache_too(
         place = f"{cluster.endpoint}-give"
         options = ["--cache", str(caches[0]), "--connect", cluster.endpoint, "--listen", place]
         giver = cluster.start("giver", "expert_worker.weights.main", options)
-        assert wait_until(lambda: "giving model" in logged(tmp_path, "giver"), 20)
+        assert are_offered(1.0, cluster.endpoint, demo_model)
         cluster.add_worker()
         answer = cluster.answer(prompt, 100)
         assert f"{place} gives weights too: 96 experts" in logged(tmp_path, "worker-1")

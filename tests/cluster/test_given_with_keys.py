@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from clusters import PATIENT, Condition, LiveCluster, live_cluster, worker_of
+from clusters import PATIENT, Condition, LiveCluster, Status, live_cluster, worker_of
 from command_line import COMMAND, environment, processes_of, run, wait_until
-from free_ports import three_ports
+from free_ports import four_ports
 from key_folders import key_folder, stranger_of, take_back
+from offers import are_offered
 from reference_answer import Reference
 from running_up import ask, up
 from ssh_clusters import FarMachine, cluster_file, far_machine, needs_namespaces
@@ -26,9 +27,8 @@ from coordinator.key_files import add_key
 from protocol.bulk import BULK_FRAME_BYTES
 from protocol.errors import ConfigError
 from protocol.keys import DialKeys, giving_keys
-from protocol.messages import AskHolders, FetchPiece, Holders, PieceBytes, PieceFailed
+from protocol.messages import FetchPiece, PieceBytes, PieceFailed
 from protocol.model import Model
-from protocol.neighbours import bulk_endpoint
 from protocol.wire import Dialled, public_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -65,9 +65,9 @@ def given(demo_model: Path, tmp_path: Path) -> Iterator[Given]:
     keys = key_folder(tmp_path / "keys")
     add_key(keys, "attic", gives=True)
     caches = {number: tmp_path / f"cache-{number}" for number in range(2)}
-    settings = {"keys": keys, "listen": f"tcp://127.0.0.1:{three_ports()}", "caches": caches}
+    settings = {"keys": keys, "listen": f"tcp://127.0.0.1:{four_ports()}", "caches": caches}
     with live_cluster(demo_model, tmp_path, workers=1, coordinator_options=PATIENT, **settings) as cluster:
-        endpoint, log = f"tcp://127.0.0.1:{three_ports()}", tmp_path / "giver.log"
+        endpoint, log = f"tcp://127.0.0.1:{four_ports()}", tmp_path / "giver.log"
         options = ["--connect", cluster.endpoint, "--cache", str(caches[0]), "--keys", str(keys / "attic")]
         giver = cluster.start("giver", "expert_worker.weights.main", [*options, "--listen", endpoint])
         assert wait_until(lambda: "giving model" in log.read_text(), 20)
@@ -79,9 +79,10 @@ def given(demo_model: Path, tmp_path: Path) -> Iterator[Given]:
 
 
 def test_weights_come_from_a_cache_with_a_key_of_its_own(
-    given: Given, prompt: list[int], reference: Reference, tmp_path: Path
+    given: Given, demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
 ) -> None:
     cluster = given.cluster
+    assert are_offered(1.0, cluster.endpoint, demo_model, cluster.keys)
     cluster.add_worker()
     answer = cluster.answer(prompt, 100)
     reference.check(answer)
@@ -92,8 +93,13 @@ def test_weights_come_from_a_cache_with_a_key_of_its_own(
 
 
 def has_fetched(name: str) -> Condition:
-    """Whether it has told in a beat of bytes that came from a cache."""
-    return lambda report: worker_of(report, name)["tiers"].get("fetched_from_caches", 0) > 0
+    """Whether it has told in a beat of all the bytes that it was to fetch."""
+
+    def judge(report: Status) -> bool:
+        tiers = worker_of(report, name)["tiers"]
+        return tiers.get("fetched_bytes", 0) > 0 == tiers["fetch_left_bytes"]
+
+    return judge
 
 
 def test_who_has_no_key_of_the_cluster_gets_nothing_and_one_can_be_taken_back(given: Given, tmp_path: Path) -> None:
@@ -121,13 +127,15 @@ def test_who_is_not_let_in_by_a_cache_fetches_elsewhere(
     given: Given, prompt: list[int], reference: Reference, tmp_path: Path
 ) -> None:
     take_back(given.own, "client")
+    assert wait_until(lambda: refused(given, DialKeys.load(given.keys)), 20)  # it looks now and then
     given.cluster.add_worker()
     answer = given.cluster.answer(prompt, 50)
     reference.check(answer)
     assert answer.report["local_entries"] == 0
     log = (tmp_path / "worker-1.log").read_text()
     assert f"{given.endpoint} is asked no more: whoever listens at {given.endpoint} does not let in the key of" in log
-    assert worker_of(given.cluster.status(), "worker-1")["tiers"]["fetched_from_caches"] == 0
+    fetched = worker_of(given.cluster.wait_for(has_fetched("worker-1")), "worker-1")["tiers"]
+    assert fetched["fetched_from_caches"] == 0
 
 
 @pytest.mark.parametrize(
@@ -165,7 +173,7 @@ def two_machines(folder: Path) -> Iterator[tuple[FarMachine, SshServer, Path]]:
 @needs_namespaces
 def test_a_worker_here_fetches_what_a_worker_of_another_machine_has(demo_model: Path, tmp_path: Path) -> None:
     with two_machines(tmp_path) as (far, server, there):
-        endpoint, gives = f"tcp://0.0.0.0:{three_ports()}", f"tcp://{far.address}:7700"
+        endpoint, gives = f"tcp://0.0.0.0:{four_ports()}", f"tcp://{far.address}:7700"
         attic = {"keys_path": str(there), "cache": str(tmp_path / "far-cache"), "give": gives}
         config, _ = cluster_file(tmp_path, server, attic, listen=endpoint, more='[keys]\npath = "keys"\n')
         alone = json.loads(run("generate", "--json", "--max-tokens", 8, "In the beginning God created").stdout)
@@ -173,10 +181,7 @@ def test_a_worker_here_fetches_what_a_worker_of_another_machine_has(demo_model: 
             cluster.line(r"garage-weights: .*giving model")
             near = endpoint.replace("0.0.0.0", far.near)
             keys = DialKeys.load(tmp_path / "keys")
-            with Model.open(demo_model) as model:
-                question = AskHolders(fingerprint=model.fingerprint)
-            with Dialled(bulk_endpoint(near), keys=keys, max_frame_bytes=BULK_FRAME_BYTES) as line:
-                assert wait_until(lambda: half_are_offered(line, question), 60)
+            assert are_offered(0.5, near, demo_model, keys), "as one of two workers has"
             options = ["--connect", near, "--keys", tmp_path / "keys", "--cache", tmp_path / "cache", "--name", "here"]
             with subprocess.Popen([*COMMAND, "worker", *map(str, options)], env=environment()) as here:
                 with Client(near, keys=keys) as client:
@@ -188,13 +193,6 @@ def test_a_worker_here_fetches_what_a_worker_of_another_machine_has(demo_model: 
                 assert cluster.process.wait(30) == 0
                 assert here.wait(30) == 0
         assert wait_until(lambda: not processes_of(str(there)), 10.0)
-
-
-def half_are_offered(line: Dialled, question: AskHolders) -> bool:
-    """Whether the process beside the coordinator knows somebody who gives half of all experts, as one of two has."""
-    line.send(question)
-    heard = line.receive(1.0)
-    return isinstance(heard, Holders) and any(have.mean() >= 0.5 for have in heard.have)
 
 
 def fetched_from_caches(client: Client, name: str) -> int:
@@ -210,7 +208,7 @@ def test_an_address_that_another_machine_has_not_is_told_before_anything_starts(
     with two_machines(tmp_path) as (far, server, there):
         gives = f"tcp://{far.near}:7700"
         attic = {"keys_path": str(there), "cache": str(tmp_path / "far-cache"), "give": gives}
-        listen = f"tcp://0.0.0.0:{three_ports()}"
+        listen = f"tcp://0.0.0.0:{four_ports()}"
         config, _ = cluster_file(tmp_path, server, attic, listen=listen, more='[keys]\npath = "keys"\n')
         done = run("up", config)
         assert (done.returncode, done.stdout) == (2, "")

@@ -68,8 +68,8 @@ def test_without_anybody_else_who_computes_windows_stay_whole(
 
 @pytest.fixture
 def cluster(demo_model: Path, tmp_path: Path) -> Iterator[LiveCluster]:
-    """Two workers that are soon taken for lost."""
-    with live_cluster(demo_model, tmp_path, workers=2, coordinator_options=HASTY) as cluster:
+    """Two workers that are soon taken for lost; prompts are read in many steps."""
+    with live_cluster(demo_model, tmp_path, workers=2, coordinator_options=[*HASTY, "--chunk", "16"]) as cluster:
         yield cluster
 
 
@@ -129,7 +129,7 @@ def test_answers_that_are_not_what_was_asked(
 def test_a_request_cancelled_in_mid_step_leaves_a_sound_cluster(
     cluster: LiveCluster, prompt: list[int], reference: Reference
 ) -> None:
-    long = [1 + number % 90 for number in range(1500)]
+    long = [1 + number % 90 for number in range(1900)]
     with Client(cluster.endpoint) as client:
         client.greet(10.0, cluster.check)
         request = client.submit(long, max_tokens=1, stop_ids=[], sampling=Sampling())

@@ -16,10 +16,10 @@ import numpy as np
 import psutil
 import pytest
 import zmq
-from clusters import PATIENT, in_force, live_cluster, worker_of
+from clusters import FORGIVING, in_force, live_cluster, worker_of
 from command_line import environment, wait_until
 from footprint import memory_of
-from free_ports import three_ports
+from free_ports import four_ports
 from hostile import FOR_S, KINDS, Attack
 from reference_answer import Reference
 
@@ -55,7 +55,7 @@ class Weights:
     """A weights process, and its size."""
 
     def __init__(self, model: Path) -> None:
-        self.port = three_ports()
+        self.port = four_ports()
         self.endpoint = f"tcp://127.0.0.1:{self.port}"
         options = ["--model", str(model), "--listen", self.endpoint, "--mb-s", "100000", "--parent", str(os.getpid())]
         self.process = subprocess.Popen(
@@ -146,7 +146,7 @@ def test_hostile_bytes_on_bulk_during_answers_change_nothing_and_take_no_memory(
 ) -> None:
     """A worker without a model comes meanwhile; it gets all of its weights, if not before the end of the attack."""
     caches = {number: tmp_path / f"cache-{number}" for number in range(2)}
-    settings = {"listen": f"tcp://127.0.0.1:{three_ports()}", "caches": caches, "coordinator_options": PATIENT}
+    settings = {"listen": f"tcp://127.0.0.1:{four_ports()}", "caches": caches, "coordinator_options": FORGIVING}
     with live_cluster(demo_model, tmp_path, workers=1, **settings) as cluster:
         pid, port = cluster.weights.pid, int(bulk_endpoint(cluster.endpoint).rpartition(":")[2])
         reference.check(cluster.answer(prompt, 100))

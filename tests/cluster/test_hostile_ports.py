@@ -8,9 +8,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from clusters import PATIENT, Then, in_force, live_cluster
+from clusters import FORGIVING, Then, in_force, live_cluster
 from footprint import memory_of
-from free_ports import three_ports
+from free_ports import four_ports
 from hostile import FOR_S, KINDS, Attack
 from reference_answer import Reference
 
@@ -27,8 +27,8 @@ def listening_ports(pid: int) -> set[int]:
 def test_hostile_bytes_on_every_port_change_nothing_and_take_no_memory(
     demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
 ) -> None:
-    port = three_ports()
-    settings = {"coordinator_options": PATIENT, "listen": f"tcp://127.0.0.1:{port}"}
+    port = four_ports()
+    settings = {"coordinator_options": FORGIVING, "listen": f"tcp://127.0.0.1:{port}"}
     with live_cluster(demo_model, tmp_path, workers=2, **settings) as cluster, ExitStack() as stack:
         pid = cluster.coordinator.pid
         ports = listening_ports(pid)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from command_line import abstract_sockets, processes_of, run, start, wait_until
+from leftovers import shared_memory
 
 from coordinator.client import Client
 
@@ -42,7 +42,7 @@ class Trial:
         self.home, self.temporary = folder / "home", folder / "tmp"
         for path in (self.home, self.temporary):
             path.mkdir(exist_ok=True)
-        self.shared_memory = set(os.listdir("/dev/shm"))
+        self.shared_memory = shared_memory()
         self.endpoints: set[str] = set()
         self.process = start(
             "generate", "--model", model, "--max-tokens", tokens, *ANSWER,
@@ -61,10 +61,14 @@ class Trial:
         return found
 
     def wait_for_step(self, step: int) -> None:
-        """Until the coordinator is in mid-answer, that many steps far."""
+        """Until the coordinator is in mid-answer, that many steps far, or the command has ended before it was seen."""
         (endpoint,) = {word for word in self.endpoints if not word.endswith("-work")}
         with Client(endpoint) as client:
-            assert wait_until(lambda: (client.status(1.0) or {"step": -1})["step"] >= step, within_s=30.0)
+
+            def is_there() -> bool:
+                return (client.status(1.0) or {"step": -1})["step"] >= step
+
+            assert wait_until(lambda: self.process.poll() is not None or is_there(), within_s=30.0)
 
     def left(self) -> list[str]:
         """Everything that should not be there any more."""
@@ -72,7 +76,7 @@ class Trial:
             *(f"process {process.pid}" for process in processes_of(self.model)),
             *(line for endpoint in self.endpoints for line in abstract_sockets(endpoint.removeprefix("ipc://"))),
             *(str(path) for folder in (self.home, self.temporary) for path in folder.iterdir()),
-            *(f"/dev/shm/{name}" for name in set(os.listdir("/dev/shm")) - self.shared_memory),
+            *(shared_memory() - self.shared_memory),
         ]
 
     def end(self) -> tuple[int, str, str]:
@@ -128,7 +132,8 @@ def test_killing_a_worker_leaves_nothing_and_changes_nothing(tmp_path: Path, mod
         else:
             let_run(trial, moments.uniform(0, LATEST_S))
         for victim in moments.sample(trial.victims("worker") or [trial.process], 1):
-            victim.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # the answer has ended, and it with it
+                victim.kill()
         code, output, errors = trial.end()
         if code == 0:
             report = json.loads(output)

@@ -7,8 +7,19 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from clusters import HEDGING, LiveCluster, RealProcess, Status, Then, in_force, is_away, live_cluster, worker_of
-from free_ports import three_ports
+from clusters import (
+    HEDGING,
+    PATIENT,
+    LiveCluster,
+    RealProcess,
+    Status,
+    Then,
+    in_force,
+    is_away,
+    live_cluster,
+    worker_of,
+)
+from free_ports import four_ports
 from reference_answer import Reference, reference_for
 from relays import bad_link
 
@@ -65,7 +76,7 @@ def test_between_a_call_and_its_answer(
 def test_while_a_newcomer_loads(demo_model: Path, tmp_path: Path, prompt: list[int], reference: Reference) -> None:
     """It stops for ever in mid-load, and is killed there: those in force never notice."""
     settings = {
-        "coordinator_options": HASTY,
+        "coordinator_options": PATIENT,  # so that whatever else is computed or asked for is the newcomer's doing
         "worker_module": "half_loaded_worker",
         "own_options": {0: ["--source", "mapped"], 1: ["--source", "copies"]},
     }
@@ -95,7 +106,7 @@ def test_all_workers_at_once(
 ) -> None:
     """The coordinator goes on alone, and with them when they are back."""
     with ExitStack() as stack:
-        link = stack.enter_context(bad_link(three_ports(), three_ports()))
+        link = stack.enter_context(bad_link(four_ports(), four_ports()))
         settings = {"coordinator_options": HASTY, "listen": link.target, "links": {0: link, 1: link}}
         cluster = stack.enter_context(live_cluster(demo_model, tmp_path, workers=2, **settings))
 

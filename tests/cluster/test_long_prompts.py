@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clusters import LiveCluster, Status, Then, live_cluster, worker_of
+from clusters import PATIENT, LiveCluster, Status, Then, live_cluster, worker_of
 from command_line import run, start, wait_until
 from footprint import memory_of
-from free_ports import three_ports
+from free_ports import four_ports
 from measured_worker import largest_messages
 from moe_models import write_model
 from reference_answer import reference_for
@@ -53,7 +53,7 @@ def has_read(tokens: int) -> Callable[[Status], bool]:
 
 
 def test_workers_need_no_more_memory_and_no_larger_messages_for_longer_prompts(model: Path, tmp_path: Path) -> None:
-    options = ["--chunk", "128", "--threads", "1"]
+    options = [*PATIENT, "--chunk", "128", "--threads", "1"]
     with live_cluster(
         model, tmp_path, workers=1, worker_module="measured_worker", coordinator_options=options
     ) as cluster:
@@ -86,7 +86,7 @@ def test_workers_that_are_killed_or_frozen_in_mid_prompt_only_cost_time(model: P
     def alone(report: Status) -> bool:
         return worker_of(report, "worker-0")["state"] == "lost" and worker_of(report, "worker-1")["state"] == "ready"
 
-    options = [*HASTY, "--chunk", "16"]
+    options = [*HASTY, "--chunk", "8"]  # so that it is read for long enough to be looked at again and again
     with live_cluster(model, tmp_path, workers=2, coordinator_options=options) as cluster:
         killed, frozen = cluster.workers
         script = [
@@ -160,7 +160,7 @@ def free_endpoint(kind: str) -> str:
     """Of this machine."""
     if kind == "ipc":
         return f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
-    return f"tcp://127.0.0.1:{three_ports()}"
+    return f"tcp://127.0.0.1:{four_ports()}"
 
 
 @pytest.mark.parametrize("kind", ["ipc", "tcp"])
@@ -181,7 +181,7 @@ def test_a_client_that_leaves_in_mid_prompt_frees_the_cluster_at_once(model: Pat
             assert freed["step"] < began + len(PROMPT) // CHUNK, "the prompt was not read to its end"
             assert cluster.digest() == before
             began = freed["step"] + STEPS_OF_DIGEST
-        assert "is gone" in (tmp_path / "up.log").read_text()
+        assert wait_until(lambda: "is gone" in (tmp_path / "up.log").read_text(), SOON_S)  # by way of the launcher
 
 
 def test_on_a_terminal_a_bar_shows_how_far_the_prompt_is(model: Path) -> None:

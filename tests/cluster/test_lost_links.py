@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from clusters import HEDGING, Status, Then, in_force, is_away, live_cluster, worker_of
-from free_ports import three_ports
+from free_ports import four_ports
 from key_folders import key_folder
 from reference_answer import Reference
 from ssh_clusters import far_machine, needs_namespaces
@@ -22,7 +22,7 @@ BACK_S = 60.0
 def test_a_machine_that_loses_its_link_costs_time_and_computes_again_when_it_is_back(
     demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path
 ) -> None:
-    port, keys = three_ports(), key_folder(tmp_path / "keys", "machine-0", "machine-1")
+    port, keys = four_ports(), key_folder(tmp_path / "keys", "machine-0", "machine-1")
     settings = {"coordinator_options": [*HEDGING, "--beat-s", "0.2"], "listen": f"tcp://0.0.0.0:{port}", "keys": keys}
     with ExitStack() as stack:
         machines = [stack.enter_context(far_machine()) for _ in range(2)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from pathlib import Path
 
@@ -77,7 +78,8 @@ def test_links_are_found_by_the_names_that_they_have(demo_model: Path, prompt: l
     for number, path in enumerate(split_model(demo_model, tmp_path / "blobs", 3)):
         (tmp_path / "links" / path.name).symlink_to(path.rename(path.with_name(str(number))))
     (tmp_path / "c.toml").write_text(
-        '[model]\npath = "links"\n[coordinator]\nlisten = "ipc://@expertmesh-test-links"\n[[workers]]\nname = "w"\n'
+        f'[model]\npath = "links"\n[coordinator]\nlisten = "ipc://@expertmesh-test-{secrets.token_hex(8)}"\n'
+        '[[workers]]\nname = "w"\n'
     )
     ids = ",".join(map(str, prompt))
     told = [

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import wait_until
 from footprint import memory_of
 from message_examples import run_experts
 from moe_models import write_model
 from open_bank import activations
-from worker_process import ScriptedCoordinator, WorkerProcess, holders_of
+from worker_process import WITHIN_S, ScriptedCoordinator, WorkerProcess, holders_of
 
 import native
 from protocol.messages import NO_RANK, Assign, AssignReady, Stop, Sums
@@ -33,6 +35,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("model") / "wide.gguf"
     yield write_model(path, exp_type="Q4_K", dense_type="Q8_0", fill="pool", **shape)
     path.unlink()
+
+
+def is_waiting(worker: WorkerProcess) -> bool:
+    """Whether it has all it needs before it is let in."""
+    return "dialling" in worker.log()
 
 
 def touch_everything(coordinator: ScriptedCoordinator, worker: WorkerProcess) -> None:
@@ -56,8 +63,10 @@ def test_the_summed_pss_of_three_workers(source: str, copies: int, model: Path, 
             coordinator = stack.enter_context(ScriptedCoordinator.listening())
             start = stack.enter_context(holders_of(coordinator, model, tmp_path, "expert_worker.main"))
             crew.append((coordinator, start("--source", source)))
-        hellos = [coordinator.welcome(worker) for coordinator, worker in crew]
+        for _, worker in crew:  # before anybody has joined: whoever has begins to load
+            assert wait_until(partial(is_waiting, worker), WITHIN_S), worker.log()
         before = [memory_of(worker.process.pid).proportional for _, worker in crew]
+        hellos = [coordinator.welcome(worker) for coordinator, worker in crew]
         for (coordinator, _), hello in zip(crew, hellos, strict=True):
             all_of_them = np.ones((hello.geometry["layers"], hello.geometry["experts"]), np.uint8)
             coordinator.say(Assign(placement=1, in_force=0, held=all_of_them, rank=NO_RANK))

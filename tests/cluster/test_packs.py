@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,7 +155,8 @@ def test_a_cluster_file_names_a_file_for_each_worker(
 ) -> None:
     workers = {"a": pack, "b": halves[0], "c": halves[1]}
     groups = "".join(f'[[workers]]\nname = "{name}"\nmodel_path = "{path}"\n' for name, path in workers.items())
-    text = f'[model]\npath = "{demo_model}"\n[coordinator]\nlisten = "ipc://@expertmesh-test-packs"\n{groups}'
+    listen = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
+    text = f'[model]\npath = "{demo_model}"\n[coordinator]\nlisten = "{listen}"\n{groups}'
     (tmp_path / "c.toml").write_text(text)
     told = [
         run("generate", "--json", "--max-tokens", 3, *more, "In the beginning")

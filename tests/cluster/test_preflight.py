@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from command_line import processes_of, run, wait_until
-from free_ports import three_ports
+from free_ports import four_ports
 from running_up import ask, private_copy, up
 from ssh_clusters import MODEL, cluster_file, far_machine, needs_namespaces
 from ssh_server import SshServer, needs_sshd, ssh_server
@@ -54,7 +54,7 @@ def somebody_else(within: Sequence[str], port: int) -> Iterator[None]:
 def test_all_that_is_wrong_anywhere_is_told_at_once(
     tmp_path: Path, server: SshServer, options: tuple[str, ...]
 ) -> None:
-    other, closed = other_model(tmp_path), three_ports()
+    other, closed = other_model(tmp_path), four_ports()
     config, endpoint = cluster_file(
         tmp_path,
         server,

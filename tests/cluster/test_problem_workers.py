@@ -6,17 +6,20 @@ What each of them does to a single layer is tested without processes, in tests/c
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Answer, LiveCluster, Then, in_force, live_cluster, worker_of
+from clusters import PATIENT, Answer, LiveCluster, Then, in_force, live_cluster, worker_of
 from reference_answer import Reference
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 EVERY = 40
 """Answers from one problem to the next."""
+HASTY = ["--call-floor-ms", "300"]
+"""For answers that come late, or never."""
 QUARANTINED = (
     r"quarantined: its bits differ: layer \d+, (expert \d+|one of experts [\d, .]+): "
     r"digest [0-9a-f]{16} found, [0-9a-f]{16} expected"
@@ -27,9 +30,9 @@ QUARANTINED = (
 def answer_beside(demo_model: Path, prompt: list[int], reference: Reference, tmp_path: Path) -> Any:
     """Gives the answer of a sound worker and one with these problems, each of which has come up twice by its end."""
 
-    def answer(*problems: str) -> Answer:
+    def answer(*problems: str, options: Sequence[str] = PATIENT) -> Answer:
         settings: dict[str, Any] = {
-            "coordinator_options": ["--call-floor-ms", "300", "--beat-s", "0.2"],
+            "coordinator_options": options,
             "problems": {0: f"{','.join(problems)} {EVERY}"},
         }
         incidents = 2 * len(problems)
@@ -43,13 +46,13 @@ def answer_beside(demo_model: Path, prompt: list[int], reference: Reference, tmp
 
 
 def test_late_answers_are_dropped_and_the_worker_gets_work_again(answer_beside: Any) -> None:
-    report = answer_beside("late").report
+    report = answer_beside("late", options=HASTY).report
     assert report["late_replies"] >= 2
     assert report["replans"] >= 2
 
 
 def test_a_worker_whose_answers_get_lost_gets_work_again(answer_beside: Any) -> None:
-    report = answer_beside("lost").report
+    report = answer_beside("lost", options=HASTY).report
     assert report["replans"] >= 2
 
 

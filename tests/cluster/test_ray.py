@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -52,7 +53,7 @@ def held(endpoint: str) -> set[int]:
 def test_all_that_is_wrong_with_nodes_is_told_before_anything_starts(
     nodes: Any, demo_model: Path, tmp_path: Path
 ) -> None:
-    endpoint = f"ipc://@{tmp_path.name}-ray"
+    endpoint = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
     config = tmp_path / "ray.toml"
     other = tmp_path / "other.gguf"
     content = bytearray(demo_model.read_bytes())
@@ -75,7 +76,7 @@ def test_all_that_is_wrong_with_nodes_is_told_before_anything_starts(
 def test_workers_are_placed_on_nodes_and_move_when_one_is_lost(nodes: Any, demo_model: Path, tmp_path: Path) -> None:
     marked = tmp_path / demo_model.name
     marked.symlink_to(demo_model)
-    endpoint = f"ipc://@{tmp_path.name}-ray"
+    endpoint = f"ipc://@expertmesh-test-{secrets.token_hex(8)}"
     config = tmp_path / "ray.toml"
     config.write_text(
         f'[model]\npath = "{marked}"\n[coordinator]\nlisten = "{endpoint}"\nthreads = 1\n'

@@ -74,7 +74,7 @@ def test_a_job_serves_comes_back_and_ends(nodes: Slurm, demo_model: Path, tmp_pa
     try:
         assert wait_until(lambda: set(ready()) == WORKERS, WITHIN_S), told()
         before, processes = ask(config), ready()
-        [coordinator] = [one for one in processes_of(marker) if "coordinator.main" in one.cmdline()]
+        [coordinator] = processes_of(marker, "coordinator.main")
         for process in (coordinator, psutil.Process(processes["box-1"])):
             process.kill()
         assert wait_until(lambda: set(now := ready()) == WORKERS and now["box-1"] != processes["box-1"], WITHIN_S), (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_line import processes_of, run, wait_until
-from free_ports import three_ports
+from free_ports import four_ports
 from running_up import ask, up
 from ssh_clusters import cluster_file, far_machine, needs_namespaces
 from ssh_server import needs_sshd, ssh_server
@@ -25,7 +25,7 @@ def test_a_worker_elsewhere_dials_the_address_that_its_ssh_came_from(tmp_path: P
     there.mkdir()
     shutil.move(tmp_path / "keys" / "garage.key", there)
     with far_machine() as far, ssh_server(tmp_path / "ssh", far.address, far.within) as server:
-        endpoint = f"tcp://{far.near if listen != '0.0.0.0' else listen}:{three_ports()}"
+        endpoint = f"tcp://{far.near if listen != '0.0.0.0' else listen}:{four_ports()}"
         keys = {"keys_path": str(there / "garage.key")}
         config, _ = cluster_file(tmp_path, server, keys, listen=endpoint, more='[keys]\npath = "keys"\n')
         dry = run("up", config, "--dry-run")
@@ -37,9 +37,7 @@ def test_a_worker_elsewhere_dials_the_address_that_its_ssh_came_from(tmp_path: P
             report = ask(config)
             assert report["sha256_logits"] == alone["sha256_logits"]
             assert {worker["name"] for worker in report["workers"]} == {"box-0", "garage-0"}
-            (worker,) = [
-                one for one in processes_of(str(there / "garage.key")) if "expert_worker.main" in one.cmdline()
-            ]
+            (worker,) = processes_of(str(there / "garage.key"), "expert_worker.main")
             assert f"tcp://{far.near}:{endpoint.rpartition(':')[2]}" in worker.cmdline()
             assert run("scale", "garage=2", "--config", config).returncode == 0
             cluster.line("ready: 3 workers hold experts")
@@ -51,7 +49,7 @@ def test_a_worker_elsewhere_dials_the_address_that_its_ssh_came_from(tmp_path: P
 def test_an_address_that_leads_nowhere_is_told_before_anything_starts(tmp_path: Path) -> None:
     assert run("keys", "new", tmp_path / "keys").returncode == 0
     with far_machine() as far, ssh_server(tmp_path / "ssh", far.address, far.within) as server:
-        port, keys = three_ports(), {"keys_path": str(tmp_path / "keys" / "client.key")}
+        port, keys = four_ports(), {"keys_path": str(tmp_path / "keys" / "client.key")}
         config, _ = cluster_file(tmp_path, server, keys, listen=f"tcp://0.0.0.0:{port}", more='[keys]\npath = "keys"\n')
         text = config.read_text()
         config.write_text(text.replace("[launch]\n", f'[launch]\naddress = "{far.address}"\n'))

@@ -24,9 +24,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
 
 
 def worker_of(endpoint: str, name: str) -> psutil.Process:
-    (found,) = [
-        one for one in processes_of(endpoint) if one.cmdline()[3:4] == ["expert_worker.main"] and name in one.cmdline()
-    ]
+    """The process itself, not the one that runs it there."""
+    commands = {one: one.info["cmdline"] for one in processes_of(endpoint, "expert_worker.main")}
+    (found,) = [one for one, words in commands.items() if words[3:4] == ["expert_worker.main"] and name in words]
     return found
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 from command_line import processes_of, run, start, wait_until
-from free_ports import three_ports
+from free_ports import four_ports
 from running_up import CONFIGS, ask, private_copy, up
 
 from coordinator.client import Client
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
-RESTARTED_S = 15.0
+RESTARTED_S = 30.0
 """From the end of a coordinator to an answer, on a busy machine, where the command that asks takes seconds itself."""
 
 
@@ -49,7 +49,7 @@ def test_what_ends_is_started_again(tmp_path: Path) -> None:
         cluster.line(r"box-1 \(process \d+\) was ended by SIGKILL")
         cluster.line(r"box-1 started again \(process \d+\)")
         cluster.line("placement .* in force: 2 workers")
-        (coordinator,) = [one for one in processes_of(endpoint) if "coordinator.main" in one.cmdline()]
+        (coordinator,) = processes_of(endpoint, "coordinator.main")
         coordinator.kill()
         killed = time.monotonic()
         cluster.line(r"coordinator \(process \d+\) was ended by SIGKILL")
@@ -72,7 +72,7 @@ def test_a_lookahead_process_is_started_beside_workers_and_again_when_it_ends(tm
         cluster.line("lookahead is on: as configured")
         cluster.line("ready: 1 worker holds experts")
         before = ask(config)
-        (lookahead,) = [one for one in processes_of(endpoint) if "expert_worker.lookahead.main" in one.cmdline()]
+        (lookahead,) = processes_of(endpoint, "expert_worker.lookahead.main")
         lookahead.kill()
         cluster.line(r"lookahead \(process \d+\) was ended by SIGKILL")
         cluster.line(r"lookahead started again \(process \d+\)")
@@ -88,7 +88,7 @@ def test_a_client_that_waits_learns_that_the_coordinator_was_lost(tmp_path: Path
         asking = start("generate", "--config", config, "--max-tokens", 2000, "--ignore-eos", "In the beginning")
         assert asking.stdout is not None
         assert asking.stdout.read(10)
-        (coordinator,) = [one for one in processes_of(endpoint) if "coordinator.main" in one.cmdline()]
+        (coordinator,) = processes_of(endpoint, "coordinator.main")
         coordinator.kill()
         _, errors = asking.communicate(timeout=60)
         assert asking.returncode == 2
@@ -130,7 +130,7 @@ def test_a_peer_that_cannot_run_is_not_waited_for(tmp_path: Path) -> None:
 def on_tcp(folder: Path) -> tuple[Path, str]:
     """A cluster of one worker at ports that were free a moment ago, and its endpoint."""
     config, _ = private_copy("local-1.toml", folder)
-    endpoint = f"tcp://127.0.0.1:{three_ports()}"
+    endpoint = f"tcp://127.0.0.1:{four_ports()}"
     config.write_text(re.sub(r'listen = "[^"]*"', f'listen = "{endpoint}"', config.read_text()))
     return config, endpoint
 
@@ -177,7 +177,7 @@ def test_a_coordinator_that_is_frozen_is_told_of_in_seconds(tmp_path: Path) -> N
     config, endpoint = private_copy("local-1.toml", tmp_path)
     with up(config, endpoint) as cluster:
         cluster.line("ready: 1 worker holds experts")
-        (coordinator,) = [one for one in processes_of(endpoint) if "coordinator.main" in one.cmdline()]
+        (coordinator,) = processes_of(endpoint, "coordinator.main")
         coordinator.suspend()
         done = run("generate", "--config", config, "x")
         assert (done.returncode, done.stdout) == (2, "")
@@ -265,10 +265,11 @@ def test_what_processes_wrote_is_kept_and_can_be_followed(tmp_path: Path) -> Non
     with up(config, endpoint) as cluster:
         cluster.line(rf"logs are in .*{endpoint[-16:]}")
         cluster.line("ready: 1 worker holds experts")
-        following = start("logs", "--config", config, "-f", "-n", 0, "launcher", "box-0")
         worker = ask(config)["workers"][0]["pid"]
-        psutil.Process(worker).kill()
+        following = start("logs", "--config", config, "-f", "-n", 1, "launcher", "box-0")
         assert following.stdout is not None
+        assert {following.stdout.readline().split(": ")[0] for _ in range(2)} == {"launcher", "box-0"}  # from now on
+        psutil.Process(worker).kill()
         assert re.match(rf"launcher: .* box-0 \(process {worker}\) was ended by SIGKILL\n", following.stdout.readline())
         following.terminate()
         assert following.wait(20) == 0

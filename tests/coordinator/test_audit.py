@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted_mesh import WIDTH, Bank, ScriptedMesh, answers_well, expected_sums, good_answer
+from scripted_answers import answers_well, good_answer
+from scripted_mesh import ScriptedMesh
+from scripted_parts import WIDTH, Bank, expected_sums
 
 import native
 from coordinator.audit import Auditor, difference

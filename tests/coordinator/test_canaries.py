@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_mesh import LAYERS, WIDTH, Layout, ScriptedMesh, Worker, _LayerForm, expected_sums, good_answer
+from scripted_answers import failed, good_answer
+from scripted_mesh import ScriptedMesh, Worker
+from scripted_parts import LAYERS, WIDTH, LayerForm, Layout, expected_sums
 from test_audit import IDS, WEIGHTS, flips
 
 from coordinator.audit import Auditor
 from coordinator.canaries import ANSWER_S, ATTEMPT, Canaries, samples_of
-from protocol.messages import U8, Message, RunExperts, WorkFailed
+from protocol.messages import U8, Message, RunExperts
 
 
 class Tried(ScriptedMesh):
@@ -25,7 +27,7 @@ class Tried(ScriptedMesh):
 
     def settle(self) -> None:
         if self.canaries is None:
-            layout: Any = Layout(width=WIDTH, layers=(_LayerForm(True),) * LAYERS)
+            layout: Any = Layout(width=WIDTH, layers=(LayerForm(True),) * LAYERS)
             bank: Any = self.bank
             chance = np.random.default_rng(7)
             self.canaries = Canaries(self.cluster, Auditor(bank, layout), layout, chance, self.clock)
@@ -55,7 +57,7 @@ def join(mesh: ScriptedMesh, behaviour: Callable[[RunExperts], list[Message]], n
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**20))
 def test_samples_are_of_what_is_held_and_sound_messages(seed: int, bits: int) -> None:
     held: U8 = np.array([(bits >> at) & 1 for at in range(20)], np.uint8).reshape(5, 4)
-    layout: Any = Layout(width=64, layers=(_LayerForm(True), _LayerForm(False)) * 2 + (_LayerForm(True),))
+    layout: Any = Layout(width=64, layers=(LayerForm(True), LayerForm(False)) * 2 + (LayerForm(True),))
     samples = samples_of(held, layout, np.random.default_rng(seed))
     layers = np.flatnonzero(held.any(axis=1)).tolist()
     assert len(samples) == min(4, len(layers))
@@ -102,12 +104,6 @@ def test_a_sound_newcomer_is_tried_and_the_others_are_not_tried_again() -> None:
     assert [len(worker.work) for worker in mesh.workers[:2]] == before
     assert len(newcomer.work) == LAYERS
     check(mesh)
-
-
-def failed(work: RunExperts) -> list[Message]:
-    return [
-        WorkFailed(session=work.session, step=work.step, layer=work.layer, attempt=work.attempt, expert=0, reason="no")
-    ]
 
 
 def other_rows(work: RunExperts) -> list[Message]:

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 
 import pytest
+from command_line import wait_until
 from scripted_coordinator import Coordinator, Script, welcome
 
 import coordinator.client as client_module
@@ -101,6 +102,7 @@ def test_a_request_from_submit_to_finished() -> None:
         client.cancel(request)
         client.stop()
         assert client.status(0.2) is None
+        assert wait_until(lambda: isinstance(coordinator.heard[-1], AskStatus), 10.0)
     assert kinds == ["Prefilled", "Token", "Finished"]
     submitted = coordinator.heard[1]
     assert isinstance(submitted, Submit)

@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from message_examples import LONGEST_TEXT, examples, hello, largest, with_longest_text
-from scripted_mesh import TERMS, ScriptedMesh, Worker, expected_sums
+from scripted_answers import failed
+from scripted_mesh import TERMS, ScriptedMesh, Worker
+from scripted_parts import expected_sums
 
 from coordinator.cluster import STRIKES
 from coordinator.report import mesh_report
@@ -21,12 +23,10 @@ from protocol.messages import (
     Message,
     Refused,
     RequestFailed,
-    RunExperts,
     SayHello,
     Status,
     Stop,
     Welcome,
-    WorkFailed,
 )
 from protocol.wire import SMALL_FRAME_BYTES
 
@@ -156,7 +156,7 @@ def test_the_reason_why_an_assignment_failed_is_cut() -> None:
 
 def test_the_reason_why_work_failed_is_cut() -> None:
     mesh = ScriptedMesh(1)
-    mesh.workers[0].behaviour = lambda work: [failed(work)]
+    mesh.workers[0].behaviour = lambda work: failed(work, LONGEST_TEXT)
     for _ in range(STRIKES):
         check(mesh)
     assert reasons(mesh) == {
@@ -167,12 +167,6 @@ def test_the_reason_why_work_failed_is_cut() -> None:
 def reasons(mesh: ScriptedMesh) -> dict[str, str]:
     """Why workers get no more work, by name."""
     return {member.name: member.failed for member in mesh.members if member.failed}
-
-
-def failed(work: RunExperts) -> WorkFailed:
-    return WorkFailed(
-        session=work.session, step=work.step, layer=work.layer, attempt=work.attempt, expert=-1, reason=LONGEST_TEXT
-    )
 
 
 def test_a_message_that_cannot_be_sent_is_dropped_and_told_of(caplog: pytest.LogCaptureFixture) -> None:

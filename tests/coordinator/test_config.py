@@ -1,6 +1,6 @@
 """Cluster files: what they may say, and that everything wrong with one is reported at once, with line and key.
 
-Every message stands in test_error_messages.py.
+Every message stands in test_cluster_file_errors.py.
 """
 
 from __future__ import annotations

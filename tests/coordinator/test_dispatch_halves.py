@@ -10,20 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from message_examples import beat
-from scripted_mesh import (
-    EXPERTS,
-    LAYERS,
-    LIMITS,
-    WIDTH,
-    Begun,
-    ScriptedMesh,
-    answers_well,
-    expected_sums,
-    good_answer,
-)
+from scripted_answers import answers_well, failed, good_answer, silent
+from scripted_mesh import LIMITS, Begun, ScriptedMesh
+from scripted_parts import EXPERTS, LAYERS, WIDTH, expected_sums
 
 from protocol.errors import ExpertError
-from protocol.messages import F32, I32, Message, RunExperts, WorkFailed
+from protocol.messages import F32, I32, Message, RunExperts
 
 HALVES = (
     (np.array([[0, 1, 2], [3, 1, 6]], np.int32), np.array([[0.5, 0.25, 0.25], [0.75, 0.125, 0.125]], np.float32)),
@@ -62,16 +54,6 @@ class PingPong:
         self.finish(1)
 
 
-def silent(work: RunExperts) -> list[Message]:
-    return []
-
-
-def failed(work: RunExperts) -> WorkFailed:
-    return WorkFailed(
-        session=work.session, step=work.step, layer=work.layer, attempt=work.attempt, expert=-1, reason="no"
-    )
-
-
 @pytest.mark.parametrize("workers", [0, 1, 2, 3])
 @pytest.mark.parametrize("slots", [0, 8, 16])
 def test_sums_do_not_depend_on_who_computes(workers: int, slots: int) -> None:
@@ -91,13 +73,13 @@ def test_both_halves_are_covered_once_whoever_misbehaves(data: st.DataObject, wo
     tricks: list[Callable[[RunExperts], list[Message]]] = [
         answers_well,
         silent,
-        lambda work: [failed(work)],
+        lambda work: failed(work),
         lambda work: [good_answer(work), good_answer(work)],
         lambda work: [replace(good_answer(work), step=work.step - 1), good_answer(work)],
         lambda work: [replace(good_answer(work), step=work.step + 1)],
         lambda work: [replace(good_answer(work), single_row=work.row[:0], single=np.empty((0, WIDTH), np.float32))],
         lambda work: [good_answer(work)] if work.step % 2 else [],
-        lambda work: [] if work.step % 2 else [failed(work)],
+        lambda work: [] if work.step % 2 else failed(work),
     ]
     for worker in mesh.workers:
         worker.behaviour = data.draw(st.sampled_from(tricks))
@@ -140,7 +122,7 @@ def test_an_answer_to_the_other_half_is_taken_while_this_one_is_waited_for() -> 
 def test_the_local_share_is_computed_when_all_has_been_sent() -> None:
     mesh = ScriptedMesh(2)
     for worker in mesh.workers:
-        worker.behaviour = lambda work: [failed(work)]
+        worker.behaviour = lambda work: failed(work)
     window = PingPong(mesh)
     window.begin(0)
     window.begin(1)
@@ -262,7 +244,7 @@ def test_what_neither_a_worker_nor_the_bank_can_compute_fails_by_name_and_leaves
     mesh = ScriptedMesh(2)
     window = PingPong(mesh)
     for worker in mesh.workers:
-        worker.behaviour = lambda work: [failed(work)] if work.step % 2 else []
+        worker.behaviour = lambda work: failed(work) if work.step % 2 else []
     mesh.bank.broken = True
     window.begin(0)
     window.begin(1)

@@ -8,7 +8,9 @@ import pytest
 from local_engine import local_engine, read
 from moe_models import write_model
 from passing_experts import PassingExperts
-from scripted_mesh import EXPERTS, WIDTH, ScriptedMesh, good_answer
+from scripted_answers import good_answer
+from scripted_mesh import ScriptedMesh
+from scripted_parts import EXPERTS, WIDTH
 
 from coordinator.engine import ExpertRunner
 from protocol.errors import ExpertError

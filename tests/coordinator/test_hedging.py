@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from message_examples import beat
-from scripted_mesh import EXPERTS, LIMITS, WIDTH, ScriptedMesh, Worker, answers_well, expected_sums, good_answer
+from scripted_answers import answers_well, failed, good_answer, silent
+from scripted_mesh import IDS, LIMITS, WEIGHTS, ScriptedMesh, Worker
+from scripted_parts import EXPERTS, WIDTH, expected_sums
 
-from protocol.messages import F32, I32, Message, RunExperts, WorkFailed
+from protocol.messages import F32, I32, Message, RunExperts
 
-IDS = np.array([[0, 1, 2], [3, 1, 6], [7, 5, 4]], np.int32)
-WEIGHTS = np.array([[0.5, 0.25, 0.25], [0.75, 0.125, 0.125], [0.5, 0.375, 0.125]], np.float32)
 HEDGING = replace(LIMITS, hedge_floor_s=0.05, hedge_first_s=0.05)
 
 
@@ -24,16 +24,6 @@ def check(mesh: ScriptedMesh, ids: I32 = IDS, weights: F32 = WEIGHTS) -> float:
     began = mesh.clock.now
     np.testing.assert_array_equal(mesh.run(ids, weights), expected_sums(ids, weights))
     return mesh.clock.now - began
-
-
-def silent(work: RunExperts) -> list[Message]:
-    return []
-
-
-def failed(work: RunExperts) -> WorkFailed:
-    return WorkFailed(
-        session=work.session, step=work.step, layer=work.layer, attempt=work.attempt, expert=-1, reason="no"
-    )
 
 
 def frozen_one(workers: int, **settings: str) -> tuple[ScriptedMesh, Worker]:
@@ -167,10 +157,10 @@ def test_any_routing_is_covered_once_whoever_is_asked_twice(
             answers_well,
             silent,
             one_call_late(),
-            lambda work: [failed(work)],
+            lambda work: failed(work),
             lambda work: [good_answer(work)] if work.attempt else [],
             lambda work: [] if work.attempt else [good_answer(work)],
-            lambda work: [failed(work)] if work.attempt else [],
+            lambda work: failed(work) if work.attempt else [],
             lambda work: [good_answer(work), good_answer(work)],
             lambda work: [replace(good_answer(work), attempt=work.attempt + 1000)],  # never asked for
             lambda work: [replace(good_answer(work), single_row=work.row[:0], single=np.empty((0, WIDTH), np.float32))],

@@ -16,10 +16,10 @@ from coordinator.cli.commands import expertmesh
 from coordinator.cli.inspection_view import as_text
 from coordinator.gpus import Gpu, _gpu
 from coordinator.inspection import Inspection, inspect
-from coordinator.wording import size
 from protocol.host_memory import HostMemory
 from protocol.quant_types import TensorType
 from protocol.shards import ModelFiles
+from protocol.wording import size
 
 ROOMY = HostMemory(total=64 * 10**9, available=32 * 10**9, bound_by=None)
 

@@ -12,8 +12,15 @@ from coordinator.pace import NOTICEABLE_S, Pace, farther_s
 from protocol.messages import Beat
 
 
-def member(serial: int, entry_ns: int, pace: Pace | None = None, told: Beat | None = None, host: str = "") -> Member:
-    said = hello(name=str(serial), entry_ns=entry_ns, host=host or f"box-{serial}")
+def member(
+    serial: int,
+    entry_ns: int,
+    pace: Pace | None = None,
+    told: Beat | None = None,
+    host: str = "",
+    role: str = "worker",
+) -> Member:
+    said = hello(name=str(serial), entry_ns=entry_ns, host=host or f"box-{serial}", role=role)
     return Member(serial=serial, hello=said, token="", control=b"", pace=pace, beat=told)
 
 
@@ -31,6 +38,15 @@ def test_a_newcomer_is_as_much_slower_than_its_trial_as_the_others_and_as_near_a
         member(4, 2000),
     ]
     assert known_paces(there)[4] == Pace(entry_s=pytest.approx(6e-6), call_s=1e-3)
+
+
+def test_gpus_and_processors_are_each_judged_by_their_own_kind() -> None:
+    workers = [member(1, 1000, Pace(entry_s=3e-6, call_s=2e-3)), member(2, 4000)]
+    peers = [member(3, 100, Pace(entry_s=1.2e-7, call_s=1e-3), role="peer"), member(4, 200, role="peer")]
+    known = known_paces([*workers, *peers])
+    assert known[2] == Pace(entry_s=pytest.approx(12e-6), call_s=1e-3)
+    assert known[4] == Pace(entry_s=pytest.approx(2.4e-7), call_s=1e-3)
+    assert known_paces([workers[0], peers[1]])[4].entry_s == pytest.approx(2e-7)
 
 
 def test_those_who_are_alike_on_one_machine_have_one_pace_but_for_whoever_is_much_slower() -> None:

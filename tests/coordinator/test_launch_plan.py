@@ -15,16 +15,10 @@ from coordinator.config import (
     WorkerGroup,
 )
 from coordinator.hosts import Host
-from coordinator.launch_plan import (
-    OPENING_S,
-    PEERS_READY_S,
-    kept_private,
-    private_cluster,
-    private_endpoint,
-    resolve,
-    share_cores,
-)
+from coordinator.launch_options import OPENING_S, PEERS_READY_S
+from coordinator.launch_plan import resolve, share_cores
 from coordinator.lookahead_choice import LookaheadChoice
+from coordinator.private_cluster import kept_private, private_cluster, private_endpoint
 from protocol.errors import ConfigError
 
 MODEL = Path("/models/m.gguf")

@@ -15,11 +15,13 @@ from queue import SimpleQueue
 import psutil
 import pytest
 
+from coordinator import launcher as launcher_module
 from coordinator.children import Child
 from coordinator.config import COORDINATOR, ClusterConfig, CoordinatorConfig
 from coordinator.interrupts import Interrupts
-from coordinator.launch_plan import LaunchPlan, ProcessPlan, private_endpoint
+from coordinator.launch_plan import LaunchPlan, ProcessPlan
 from coordinator.launcher import Launcher, launched
+from coordinator.private_cluster import private_endpoint
 from protocol.errors import ConfigError, ExpertmeshError
 from protocol.wire import Bound
 
@@ -31,6 +33,7 @@ signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 print("ready", file=sys.stderr, flush=True)
 signal.pause()
 """
+PATIENCE_S = 60.0
 SLEEPER = "import signal; signal.pause()"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause(); signal.pause()"
 
@@ -42,6 +45,13 @@ def plan_of(**scripts: str) -> LaunchPlan:
         for name, script in scripts.items()
     )
     return LaunchPlan(model=Path("none"), listen=private_endpoint(), processes=processes)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is waited for is waited for so long that no busy machine looks like it."""
+    for name in ("ASKED_S", "TERM_S"):
+        monkeypatch.setattr(launcher_module, name, PATIENCE_S)
 
 
 @contextmanager
@@ -100,24 +110,24 @@ def test_workers_that_nobody_stops_are_ended() -> None:
     assert children["a"].exit_code() == children["b"].exit_code() == -signal.SIGTERM
 
 
-def test_without_a_coordinator_nobody_is_asked() -> None:
+def test_without_a_coordinator_nobody_is_asked(patient: None) -> None:
     with Launcher(plan_of(coordinator="raise SystemExit(3)", a=SLEEPER), Interrupts()) as launcher:
         children = dict(launcher.children)
         assert children[COORDINATOR].wait(10.0)
         assert launcher.ended() == [children[COORDINATOR]]
         begun = time.monotonic()
-    assert time.monotonic() - begun < 2.0
+    assert time.monotonic() - begun < PATIENCE_S / 2
     assert children["a"].exit_code() == -signal.SIGTERM
 
 
-def test_a_hurried_stop_waits_for_nobody() -> None:
+def test_a_hurried_stop_waits_for_nobody(patient: None) -> None:
     interrupts = Interrupts()
     with interrupts.caught(), Launcher(plan_of(coordinator=DEAF, a=DEAF), interrupts) as launcher:
         children = dict(launcher.children)
         interrupts.stopping()
         os.kill(os.getpid(), signal.SIGINT)
         begun = time.monotonic()
-    assert time.monotonic() - begun < 2.0
+    assert time.monotonic() - begun < PATIENCE_S / 2
     assert all(child.exit_code() is not None for child in children.values())
 
 
@@ -160,7 +170,7 @@ processes = tuple(ProcessPlan(name=name, command=command, threads=1, cores=()) f
 plan = LaunchPlan(model=Path("none"), listen="ipc://@none", processes=processes)
 # Each child's lines come in a thread of its own: a line is one write, so that they stay apart.
 with Launcher(plan, Interrupts(), lambda name, line: os.write(1, f"{line}\\n".encode())) as launcher:
-    print(*(child.pid for child in launcher.children.values()), flush=True)
+    os.write(1, (" ".join(str(child.pid) for child in launcher.children.values()) + "\\n").encode())
     signal.pause()
 """
 
@@ -174,7 +184,7 @@ def test_killing_the_launcher_kills_the_children() -> None:
         (pids,) = (line for line in lines if line != "bound to its parent")
         children = [psutil.Process(int(pid)) for pid in pids.split()]
         launcher.kill()
-        _, alive = psutil.wait_procs(children, timeout=5)
+        _, alive = psutil.wait_procs(children, timeout=20)
         # A killed child whose new parent does not reap it stays as a zombie: it runs no more.
         assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
     finally:

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted_mesh import LAYERS, WIDTH, ScriptedMesh, answers_well, expected_sums
+from scripted_answers import answers_well
+from scripted_mesh import IDS, WEIGHTS, ScriptedMesh
+from scripted_parts import LAYERS, WIDTH, expected_sums
 
 from coordinator.layer_inputs import LOOK_S, LayerInputs
 from protocol.messages import LOOKAHEAD_ROWS, LayerInput, Message, RunExperts
-
-IDS = np.array([[0, 1, 2], [3, 1, 6], [7, 5, 4]], np.int32)
-WEIGHTS = np.array([[0.5, 0.25, 0.25], [0.75, 0.125, 0.125], [0.5, 0.375, 0.125]], np.float32)
 
 
 class Listeners:

@@ -7,29 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from message_examples import beat
-from scripted_mesh import LIMITS, ScriptedMesh, Worker, answers_well, expected_sums, good_answer
+from scripted_answers import answers_well, failed, good_answer, silent
+from scripted_mesh import IDS, LIMITS, WEIGHTS, ScriptedMesh, Worker
+from scripted_parts import expected_sums
 
 from protocol.errors import ExpertError
-from protocol.messages import Message, RunExperts, WorkFailed
 
-IDS = np.array([[0, 1, 2], [3, 1, 6], [7, 5, 4]], np.int32)
-WEIGHTS = np.array([[0.5, 0.25, 0.25], [0.75, 0.125, 0.125], [0.5, 0.375, 0.125]], np.float32)
 HEDGING = replace(LIMITS, hedge_floor_s=0.05, hedge_first_s=0.05, ceiling_s=8.0)
 
 
 def check(mesh: ScriptedMesh) -> None:
     np.testing.assert_array_equal(mesh.run(IDS, WEIGHTS), expected_sums(IDS, WEIGHTS))
     assert mesh.bank.calls == []
-
-
-def silent(work: RunExperts) -> list[Message]:
-    return []
-
-
-def failed(work: RunExperts) -> list[Message]:
-    return [
-        WorkFailed(session=work.session, step=work.step, layer=work.layer, attempt=work.attempt, expert=-1, reason="no")
-    ]
 
 
 def test_nobody_at_all_fails_before_anything_is_computed_and_names_the_experts() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from command_line import ROOT, processes_of, run
-from free_ports import three_ports
+from free_ports import four_ports
 from running_up import private_copy
 
 from coordinator.config import ClusterConfig, CoordinatorConfig, WorkerGroup
@@ -219,7 +219,7 @@ def test_a_cluster_that_is_not_there_is_told_with_all_else(tmp_path: Path) -> No
     """Before anything starts."""
     pytest.importorskip("ray", reason="Ray is not installed")
     config, endpoint = private_copy("local-1.toml", tmp_path)
-    port = three_ports()
+    port = four_ports()
     text = re.sub(r'listen = "[^"]*"', f'listen = "tcp://127.0.0.1:{port}"', config.read_text())
     config.write_text(text + "ram_gib = 4000\n")  # of a node, whose memory is not this machine's
     with socket.create_server(("127.0.0.1", port + 1)):

@@ -13,7 +13,7 @@ import pytest
 from desk import PROMPT, Desk, desk_for, submit
 from local_engine import local_engine
 from message_examples import LONGEST_TEXT, examples, largest, with_longest_text
-from scripted_mesh import Clock
+from scripted_parts import Clock
 
 import native
 from coordinator.dense import Step

@@ -81,10 +81,10 @@ def test_watching_tells_a_line_for_each_report_until_it_is_interrupted() -> None
 
 def test_watching_a_coordinator_that_falls_silent_ends(capfd: pytest.CaptureFixture[str]) -> None:
     with endpoint_of(telling(REPORT, times=2)) as endpoint:
-        assert run(["status", "--watch", "--json", "--within-s", "1", endpoint]) == 2
+        assert run(["status", "--watch", "--json", "--within-s", "3", endpoint]) == 2
     output, errors = capfd.readouterr()
     assert output.count("\n") == 2
-    assert errors == f"error: the coordinator at {endpoint} has said nothing for 1 s\n"
+    assert errors == f"error: the coordinator at {endpoint} has said nothing for 3 s\n"
 
 
 def failing(script: Script, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:

@@ -22,7 +22,7 @@ def test_a_file_system_that_refuses_is_named(tiny_model: Path, monkeypatch: pyte
     with ModelFiles.open(tiny_model) as files:
         before = len(os.listdir("/proc/self/fd"))
         assert why_not_direct(files) == f"{tiny_model}: Invalid argument"
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before  # fewer, if something of another test has ended
 
 
 def test_one_that_reads_has_nothing_to_say(tiny_model: Path) -> None:

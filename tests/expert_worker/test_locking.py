@@ -77,8 +77,8 @@ def without_the_right_to_lock() -> None:
 @pytest.mark.parametrize(
     ("limit", "reason"),
     [
-        (MIB, "Cannot allocate memory; this process may lock 1.0 MiB (ulimit -l, LimitMEMLOCK=)"),
-        (0, "Operation not permitted; this process may lock 0.0 MiB (ulimit -l, LimitMEMLOCK=)"),
+        (MIB, "Cannot allocate memory; this process may lock 1 MiB (ulimit -l, LimitMEMLOCK=)"),
+        (0, "Operation not permitted; this process may lock 0 bytes (ulimit -l, LimitMEMLOCK=)"),
     ],
 )
 def test_a_refusal_names_the_limit_and_locks_nothing(limit: int, reason: str) -> None:
@@ -96,7 +96,7 @@ def test_a_refusal_names_the_limit_and_locks_nothing(limit: int, reason: str) ->
 def test_only_the_pages_of_the_range_are_forgotten(file: Path) -> None:
     with file.open("rb") as opened:
         assert forget(opened.fileno(), MIB, 2 * MIB) == ""
-    assert cached_bytes(file) == 2 * MIB
+    assert MIB < cached_bytes(file) <= 2 * MIB  # the kernel may take some back at any moment
 
 
 def test_a_file_that_cannot_be_told_is_a_note() -> None:

@@ -79,13 +79,13 @@ def test_a_limit_that_falls_is_answered_at_once_by_what_is_missing() -> None:
     fallen = reading(1, 200, limit=LIMIT - GIB)  # 224 MiB are to stay free
     assert sheds([before, fallen]) == [0, 24 + 56]
     _, _, reason = decide(decide(State(), before, GIB)[0], fallen, GIB)
-    assert reason == "the memory limit fell from 8192 MiB to 7168 MiB, 200 MiB of it are left"
+    assert reason == "the memory limit fell from 8 GiB to 7 GiB, 200 MiB of it are left"
     assert sheds([before, reading(1, 1000, limit=LIMIT - GIB)]) == [0, 0]
 
 
 def test_a_reason_says_what_was_found() -> None:
-    assert decide(State(), reading(0, 100), GIB)[2] == "memory is short: the limit is 8192 MiB, 100 MiB of it are left"
-    assert decide(State(), reading(0, -100), GIB)[2].endswith("8192 MiB, 100 MiB too many are in use")
+    assert decide(State(), reading(0, 100), GIB)[2] == "memory is short: the limit is 8 GiB, 100 MiB of it are left"
+    assert decide(State(), reading(0, -100), GIB)[2].endswith("8 GiB, 100 MiB too many are in use")
     assert decide(State(), reading(0, 100), 0)[1:] == (0, "")
 
 

@@ -113,7 +113,7 @@ def test_a_limit_that_falls_is_seen_at_once(machine: FakeMachine) -> None:
     (box / "memory.max").write_text(f"{2 * GIB}\n")
     _, shed, reason = decide(state, watch.read(), GIB)
     assert shed == 64 * MIB * 5 // 4
-    assert reason.startswith("the memory limit fell from 4096 MiB to 2048 MiB")
+    assert reason.startswith("the memory limit fell from 4 GiB to 2 GiB")
 
 
 def test_a_process_that_is_moved_to_another_group_is_noticed(machine: FakeMachine) -> None:

@@ -321,7 +321,7 @@ def test_nothing_is_left_of_a_reader(files: Files, uring: bool) -> None:
             with pytest.raises(ValueError, match="closed"):
                 read(reader, [files.cached[0]], [0], [byte])
         del reader
-    assert len(os.listdir("/proc/self/fd")) == len(descriptors)
+    assert len(os.listdir("/proc/self/fd")) <= len(descriptors)  # fewer, if something of another test has ended
     deadline = time.monotonic() + 10  # a joined thread's entry may outlive the join by some milliseconds
     while threads_here() - threads and time.monotonic() < deadline:
         os.sched_yield()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import zmq
-from free_ports import three_ports
+from free_ports import four_ports
 from key_folders import key_folder, secrets_of, stranger_of, take_back
 from message_examples import examples, layer_input, run_experts, same
 
@@ -125,7 +125,7 @@ def test_who_has_keys_finds_a_coordinator_without(folder: Path) -> None:
 
 
 def test_the_order_of_starting_does_not_matter(folder: Path) -> None:
-    endpoint = f"tcp://127.0.0.1:{three_ports()}"
+    endpoint = f"tcp://127.0.0.1:{four_ports()}"
     with Dialled(endpoint, keys=DialKeys.load(folder)) as dialled:
         dialled.send(Stop())
         assert dialled.receive(0.3) is None
@@ -281,6 +281,6 @@ def test_a_flood_of_handshakes_holds_up_nobody(bound: Bound, folder: Path, tmp_p
             began = time.monotonic()
             assert bound.receive(0) is None
             longest = max(longest, time.monotonic() - began)
-        assert longest < 1.0
+        assert longest < WITHIN_S / 2
         dialled.send(OpenWork(token="still"))
         assert same(heard(bound), OpenWork(token="still"))

@@ -40,7 +40,7 @@ def test_pages_of_a_file_count_as_available_and_are(tmp_path: Path, readings: in
     file = tmp_path / "file"
     with control_group(memory=192 * MIB) as group:
         group.run(["sh", "-c", f"head -c {96 * MIB} /dev/urandom > {file} && sync {file}"], timeout_s=60)
-        assert cached_bytes(file) == 96 * MIB
+        assert cached_bytes(file) > 90 * MIB  # the kernel may take some back at any moment
         done = group.run([sys.executable, "-P", "-c", TAKE, file, readings], timeout_s=60)
         assert (done.returncode, done.stderr) == (0, "")
         found = done.stdout.split()

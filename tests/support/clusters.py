@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,9 @@ STARTER = ThreadPoolExecutor(1)
 PATIENT = ["--call-floor-ms", "20000"]
 """Options of a coordinator, so that a machine under load is no fault."""
 
+FORGIVING = [*PATIENT, "--beat-s", "2"]
+"""The same, and nobody is given up before he was silent for twelve seconds."""
+
 HEDGING = ["--hedge-floor-ms", "50"]
 """Options of a coordinator that hedges as it does for users. Others in tests do not: a machine under load has stalls of
 any length, and tests know who computes what."""
@@ -59,6 +62,11 @@ def worker_of(report: Status, name: str) -> Status:
     """One worker's row."""
     (row,) = [worker for worker in report["workers"] if worker["name"] == name]
     return dict(row)
+
+
+def all_copied(report: Status) -> bool:
+    """Whether each worker's beats have told of copies of all that it holds, and of no others: nothing is loaded now."""
+    return all(row["tiers"].get("copied_experts") == row["experts"] for row in report["workers"])
 
 
 def is_away(report: Status, name: str) -> bool:
@@ -338,22 +346,28 @@ class LiveCluster:
         beside: Sequence[Sequence[int]] = (),
     ) -> Answer:
         """Ask and follow. With a script, the answer is cancelled `more` tokens after its last step was done, and not
-        before LEAST_TOKENS. The prompts `beside` it are other clients', who leave when the answer has ended.
+        before LEAST_TOKENS. The prompts `beside` it are other clients', who ask at the same moment, and leave when the
+        answer has ended.
 
         So it takes as long as its conditions need, whatever the speed of the machine; it fails if they do not come true
         before the last token.
         """
         with ExitStack() as stack:
-            for other in beside:
-                client = stack.enter_context(Client(self.endpoint, keys=self.keys))
-                self._submit(client, other, max_tokens, Sampling(), drafts)
-            request = self._submit(self._client, prompt_ids, max_tokens, sampling or Sampling(), drafts)
+            others = [stack.enter_context(Client(self.endpoint, keys=self.keys)) for _ in beside]
+            for client in (*others, self._client):
+                client.greet(10.0, self.check)
+            with self._standing_still() if others else nullcontext():
+                for client, other in zip(others, beside, strict=True):
+                    self._submit(client, other, max_tokens, Sampling(), drafts)
+                request = self._submit(self._client, prompt_ids, max_tokens, sampling or Sampling(), drafts)
             return self._follow(self._client, request, script, more)
 
     def answers(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Answer]:
         """Ask for all of them at once, each as a client of its own."""
         with ExitStack() as stack:
             clients = [stack.enter_context(Client(self.endpoint, keys=self.keys)) for _ in prompts]
+            for client in clients:
+                client.greet(10.0, self.check)
             requests = [
                 self._submit(client, prompt, max_tokens, Sampling())
                 for client, prompt in zip(clients, prompts, strict=True)
@@ -368,8 +382,16 @@ class LiveCluster:
         sampling: Sampling,
         drafts: int | None = None,
     ) -> str:
-        client.greet(10.0, self.check)
         return client.submit(prompt_ids, max_tokens=max_tokens, stop_ids=[], sampling=sampling, drafts=drafts)
+
+    @contextmanager
+    def _standing_still(self) -> Iterator[None]:
+        """Whatever is said to the coordinator within the block comes at once, at its end."""
+        self.coordinator.freeze()
+        try:
+            yield
+        finally:
+            self.coordinator.thaw()
 
     def _follow(self, client: Client, request: str, script: Sequence[Then], more: int) -> Answer:
         steps, left = list(script), more

@@ -51,13 +51,17 @@ def wait_until(condition: Callable[[], bool], within_s: float) -> bool:
     return True
 
 
-def processes_of(marker: str) -> list[psutil.Process]:
-    """Running processes whose command line has the marker in it; zombies, which no one reaps here, run no more."""
+def processes_of(marker: str, module: str = "") -> list[psutil.Process]:
+    """Running processes whose command line has the marker in it, and is that of the module, if one is named.
+
+    Zombies, which no one reaps here, run no more. Any of them may end at any moment: what is asked of it then fails.
+    """
     return [
         process
         for process in psutil.process_iter(["cmdline", "status"])
         if process.info["status"] != psutil.STATUS_ZOMBIE
         and any(marker in part for part in process.info["cmdline"] or ())
+        and (not module or module in process.info["cmdline"])
     ]
 
 

@@ -70,6 +70,7 @@ class Worker:
     def __init__(self, orphan_s: float = 60.0, dial: Callable[[], Any] | None = None) -> None:
         self.lines: list[QueueLine] = []
         self.dialled = threading.Semaphore(0)
+        self._given = 0
         self.orders, self.progress, self.bank = Orders(), Progress(), Preparer()
         self.control = Control(
             Membership(hello(), endpoint="ipc://@c", orphan_s=orphan_s, now=time.monotonic()),
@@ -89,7 +90,8 @@ class Worker:
     def line(self) -> QueueLine:
         """The next connection it opens, once Hello was said on it."""
         assert self.dialled.acquire(timeout=WITHIN_S)
-        line = self.lines[-1]
+        line = self.lines[self._given]
+        self._given += 1
         assert isinstance(line.told(), Hello)
         return line
 

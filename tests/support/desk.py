@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scripted_mesh import LIMITS, Clock, ScriptedSocket
+from scripted_mesh import LIMITS
+from scripted_parts import Clock, ScriptedSocket
 
 import native
 from coordinator.cluster import Cluster

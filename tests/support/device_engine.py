@@ -14,7 +14,7 @@ from coordinator.devices import opened
 from coordinator.engine import Chunk, Engine, ExpertRunner
 from coordinator.local import LocalExperts
 from expert_worker.bank import ExpertBank
-from peer_gpu.slots import GIB
+from protocol.gib import GIB
 from protocol.messages import F32, MAX_ROWS
 from protocol.model import Model
 from protocol.stock import Stock

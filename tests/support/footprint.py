@@ -40,6 +40,12 @@ class Use:
     threads: int
 
 
+def has_no_more(pid: int, before: Use) -> bool:
+    """Whether it has no more files and threads now. What ended a moment ago may be closed a moment later."""
+    now = use_of(pid)
+    return now.files <= before.files and now.threads <= before.threads
+
+
 def use_of(pid: int) -> Use:
     """Of a process that runs, now."""
     seen = psutil.Process(pid)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,12 +17,12 @@ WITHIN_S = 10.0
 def nothing_left(folder: Path, ports: Iterable[int]) -> Iterator[None]:
     """What is started within the block has the `folder` for temporary files, and leaves nothing, nor at the `ports`."""
     folder.mkdir()
-    shared = set(os.listdir("/dev/shm"))
+    shared = shared_memory()
 
     def left() -> list[str]:
         return [
             *map(str, folder.iterdir()),
-            *(f"/dev/shm/{name}" for name in set(os.listdir("/dev/shm")) - shared),
+            *(shared_memory() - shared),
             *(f"port {port}" for port in ports if _is_taken(port)),
         ]
 
@@ -31,6 +30,11 @@ def nothing_left(folder: Path, ports: Iterable[int]) -> Iterator[None]:
         patch.setenv("TMPDIR", str(folder))
         yield
     assert wait_until(lambda: not left(), WITHIN_S), left()
+
+
+def shared_memory() -> set[str]:
+    """Named memory that programs of this project may have left. The ledger is all of theirs, and stays where it is."""
+    return {str(path) for path in Path("/dev/shm").glob("expertmesh-*") if path.suffix != ".ledger"}
 
 
 def _is_taken(port: int) -> bool:

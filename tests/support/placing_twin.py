@@ -303,15 +303,18 @@ def _begins(used: NDArray[np.bool_], paces: Paces) -> F64:
 
 def swapped(owner: I64, before: I64, able: U8) -> I64:
     """As of coordinator.swaps."""
-    owner = owner.copy()
-    away = (owner != NOBODY) & (before != NOBODY) & (owner != before)
-    for layer, expert in np.argwhere(away).tolist():
-        its, had = owner[layer], before[layer]
-        here, there = int(its[expert]), int(had[expert])
-        if here == there or not able[layer, expert, there]:
-            continue
-        others = np.flatnonzero((its == there) & (had != there) & (able[layer, :, here] > 0))
-        if len(others):
-            other = others[np.argmax(had[others] == here)]  # one that belongs here, if there is any
-            its[expert], its[other] = there, here
+    owner, swaps = owner.copy(), 1
+    while swaps:
+        swaps = 0
+        away = (owner != NOBODY) & (before != NOBODY) & (owner != before)
+        for layer, expert in np.argwhere(away).tolist():
+            its, had = owner[layer], before[layer]
+            here, there = int(its[expert]), int(had[expert])
+            if here == there or not able[layer, expert, there]:
+                continue
+            others = np.flatnonzero((its == there) & (had != there) & (able[layer, :, here] > 0))
+            if len(others):
+                other = others[np.argmax(had[others] == here)]  # one that belongs here, if there is any
+                its[expert], its[other] = there, here
+                swaps += 1
     return owner

@@ -7,12 +7,25 @@ w * (expert + 1) * (row + 1) to every column of its row, exactly.
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scripted_answers import Behaviour, answers_well
+from scripted_parts import (
+    EXPERTS,
+    LAYERS,
+    WIDTH,
+    Bank,
+    Clock,
+    LayerForm,
+    Layout,
+    Rows,
+    ScriptedSocket,
+    Slots,
+    expected_sums,
+)
 
 import native
 from coordinator.cluster import Cluster
@@ -23,8 +36,6 @@ from coordinator.members import Members
 from coordinator.placement import own_share
 from coordinator.planner import Planner
 from coordinator.sums import LayerSums
-from protocol.codec import encode
-from protocol.errors import ExpertError
 from protocol.messages import (
     ALL_EXPERTS,
     F32,
@@ -39,12 +50,9 @@ from protocol.messages import (
     OpenWork,
     RunExperts,
     SayHello,
-    Sums,
     Welcome,
 )
 from protocol.stock import Stock
-
-LAYERS, EXPERTS, WIDTH = 2, 8, 32
 
 TERMS = Terms(
     session="5e55",
@@ -59,188 +67,8 @@ LIMITS = CallLimits(floor_s=0.3, first_s=1.0, hedge_floor_s=10.0)
 """No call is hedged before its deadline."""
 
 
-class Clock:
-    """Passes only when somebody waits."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class ScriptedSocket:
-    """A listening socket whose peers are functions: what they say arrives when they say it."""
-
-    def __init__(self) -> None:
-        self.dropped = 0
-        self.inbox: deque[tuple[bytes, Message]] = deque()
-        self.peers: dict[bytes, Callable[[Message], None]] = {}
-        self.sent: list[tuple[bytes, Message]] = []
-
-    def send(self, peer: bytes, message: Message) -> bool:
-        encode(message)  # raises for what no socket can send
-        if peer not in self.peers:
-            return False
-        self.sent.append((peer, message))
-        self.peers[peer](message)
-        return True
-
-    def receive(self, timeout_s: float = 0) -> tuple[bytes, Message] | None:
-        return self.inbox.popleft() if self.inbox else None
-
-    def close(self, flush_s: float = 0) -> None:
-        self.peers.clear()
-
-
-@dataclass(frozen=True, slots=True)
-class _LayerForm:
-    quantised_input: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What the dispatcher asks of an ExpertLayout."""
-
-    width: int
-    layers: tuple[_LayerForm, ...]
-
-    def with_experts(self) -> Iterator[tuple[int, _LayerForm]]:
-        """All of them."""
-        return enumerate(self.layers)
-
-
-class Bank:
-    """The local bank: counts what it is asked for."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[int, list[int]]] = []
-        self.broken = False
-
-    def run(
-        self,
-        layer: int,
-        rows: native.Rows,
-        entry_expert: I32,
-        entry_row: I32,
-        entry_weight: F32,
-        entry_slot: I32,
-        singles: F32,
-        sums: I64,
-    ) -> None:
-        if self.broken:
-            raise ExpertError(layer, int(entry_expert[0]), "the bank is broken")
-        self.calls.append((layer, entry_expert.tolist()))
-        for expert, row, weight, slot in zip(entry_expert, entry_row, entry_weight, entry_slot, strict=True):
-            assert slot == -1 - row
-            sums[-1 - slot] += _fixed(_value(int(row), int(expert), float(weight)))
-
-
-class Rows:
-    """Activation rows on a device: notes when they are fetched from there."""
-
-    def __init__(self, count: int, diary: list[str]) -> None:
-        self.count, self.columns = count, WIDTH
-        self._diary = diary
-        self._fetched: native.Rows | None = None
-
-    def host(self, quantised: bool) -> native.Rows:
-        if self._fetched is None:
-            self._diary.append("fetch")
-            self._fetched = native.Rows(np.zeros((self.count, self.columns), np.float32))
-        return self._fetched
-
-
-class Slots:
-    """The coordinator's own slots: they compute while they are waited for, and not before."""
-
-    class device:
-        """What is used of it."""
-
-        empty = staticmethod(np.empty)
-
-    layout = Layout(width=WIDTH, layers=())
-
-    def __init__(self, clock: Clock) -> None:
-        self.diary: list[str] = []
-        """What was done, in order."""
-        self.broken = False
-        self._clock = clock
-        self._launched: list[tuple[I64, I32, I32, F32]] = []
-
-    def run(
-        self,
-        layer: int,
-        rows: Rows,
-        entry_expert: I32,
-        entry_row: I32,
-        entry_weight: F32,
-        entry_slot: I32,
-        singles: F32,
-        sums: I64,
-    ) -> None:
-        assert singles.shape == (0, WIDTH)
-        np.testing.assert_array_equal(entry_slot, -1 - entry_row)
-        self.diary.append("launch")
-        self._launched.append((sums, entry_expert, entry_row, entry_weight))
-
-    def check(self, layer: int, entry_expert: I32) -> None:
-        self.diary.append("check")
-        self._clock.now += 0.01
-        [(sums, experts, rows, weights)] = self._launched
-        self._launched.clear()
-        np.testing.assert_array_equal(experts, entry_expert)
-        if self.broken:
-            raise ExpertError(layer, int(experts[0]), "the slots are broken")
-        for expert, row, weight in zip(experts, rows, weights, strict=True):
-            sums[row] += _fixed(_value(int(row), int(expert), float(weight)))
-
-
-def _value(row: int, expert: int, weight: float) -> float:
-    return weight * (expert + 1) * (row + 1)
-
-
-def _fixed(value: float) -> int:
-    return round(value * 2.0**36)
-
-
-def expected_sums(ids: I32, weights: F32) -> I64:
-    """What every layer must come to, whoever computes it."""
-    sums = np.zeros((len(ids), WIDTH), np.int64)
-    for row, (experts, factors) in enumerate(zip(ids.tolist(), weights.tolist(), strict=True)):
-        sums[row] += sum(_fixed(_value(row, expert, factor)) for expert, factor in zip(experts, factors, strict=True))
-    return sums
-
-
-def good_answer(work: RunExperts) -> Sums:
-    """What a sound worker says."""
-    rows: dict[int, list[float]] = {}
-    for expert, index, weight in zip(work.entry_expert, work.entry_row, work.entry_weight, strict=True):
-        row = int(work.row[index])
-        rows.setdefault(row, []).append(_value(row, int(expert), float(weight)))
-    single = [(row, values[0]) for row, values in sorted(rows.items()) if len(values) == 1]
-    several = [(row, sum(map(_fixed, values))) for row, values in sorted(rows.items()) if len(values) > 1]
-    return Sums(
-        session=work.session,
-        step=work.step,
-        layer=work.layer,
-        attempt=work.attempt,
-        single_row=np.array([row for row, _ in single], np.int32),
-        single=np.array([[value] * WIDTH for _, value in single], np.float32).reshape(-1, WIDTH),
-        sum_row=np.array([row for row, _ in several], np.int32),
-        sum48=np.empty((0, WIDTH, 6), np.uint8),
-        sum64=np.array([[value] * WIDTH for _, value in several], np.int64).reshape(-1, WIDTH),
-        busy_us=100,
-        wait_us=50,
-    )
-
-
-Behaviour = Callable[[RunExperts], "list[Message]"]
-
-
-def answers_well(work: RunExperts) -> list[Message]:
-    """One good answer, at once."""
-    return [good_answer(work)]
+IDS = np.array([[0, 1, 2], [3, 1, 6], [7, 5, 4]], np.int32)
+WEIGHTS = np.array([[0.5, 0.25, 0.25], [0.75, 0.125, 0.125], [0.5, 0.375, 0.125]], np.float32)
 
 
 class Worker:
@@ -358,7 +186,7 @@ class ScriptedMesh:
         self.waits: list[Callable[[], None]] = []
         """What happens during the next waits, one each."""
         self.cluster = Cluster(self.control, self.work, self.members, wait=self._wait, limits=limits, clock=self.clock)
-        layout: Any = Layout(width=WIDTH, layers=(_LayerForm(quantised),) * layers)
+        layout: Any = Layout(width=WIDTH, layers=(LayerForm(quantised),) * layers)
         bank: Any = self.bank if local else None
         own_slots: Any = self.slots
         self.experts = MeshExperts(self.cluster, bank, layout, own_slots, clock=self.clock)
@@ -409,6 +237,6 @@ class ScriptedMesh:
         return ready
 
 
-def garbled(reply: Sums, **change: Any) -> Sums:
-    """The reply with other fields."""
-    return replace(reply, **change)
+def check(mesh: ScriptedMesh, ids: I32 = IDS, weights: F32 = WEIGHTS) -> None:
+    """One layer more, with the right sums."""
+    np.testing.assert_array_equal(mesh.run(ids, weights), expected_sums(ids, weights))

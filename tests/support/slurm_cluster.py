@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from command_line import wait_until
+from free_ports import neighbouring_ports
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 TOOLS = {name: shutil.which(name, path=PATH) for name in ("munged", "slurmctld", "slurmd", "sbatch", "srun")}
@@ -76,15 +77,16 @@ def slurm(folder: Path, *, nodes: int) -> Iterator[Slurm]:
 
 def _settings(folder: Path, names: list[str]) -> str:
     host = socket.gethostname()
+    port = neighbouring_ports(1 + len(names))
     nodes = "".join(
-        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={_free_port()} CPUs=8 State=UNKNOWN\n"
-        for name in names
+        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={own} CPUs=8 State=UNKNOWN\n"
+        for own, name in enumerate(names, port + 1)
     )
     (folder / "state").mkdir(parents=True)
     return f"""\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={_free_port()}
+SlurmctldPort={port}
 SlurmUser=root
 AuthType=auth/munge
 CredType=cred/munge
@@ -104,12 +106,6 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 {nodes}PartitionName=all Nodes=ALL Default=YES State=UP
 """
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from command_line import COMMAND
-from free_ports import three_ports
+from free_ports import four_ports
 from running_up import CONFIGS
 from ssh_server import SshServer
 
@@ -30,7 +30,7 @@ def cluster_file(
 
     `more` are sections of the file besides.
     """
-    endpoint = listen or f"tcp://127.0.0.1:{three_ports()}"
+    endpoint = listen or f"tcp://127.0.0.1:{four_ports()}"
     tables = "".join(_workers({"name": "garage", **one}, server) for one in there or ({},))
     path = folder / "cluster.toml"
     path.write_text(f"""\

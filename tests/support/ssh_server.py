@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from command_line import ROOT, wait_until
+from free_ports import free_port
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 needs_sshd = pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="no sshd and ssh are installed")
@@ -53,8 +54,7 @@ def ssh_server(folder: Path, address: str = "127.0.0.1", within: Sequence[str] =
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True, stdin=subprocess.DEVNULL, timeout=20
         )
     shutil.copy(folder / "client_key.pub", folder / "authorized")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     (folder / "sshd_config").write_text(f"""\
 ListenAddress {address}:{port}
 HostKey {folder}/host_key

@@ -106,6 +106,8 @@ class ScriptedCoordinator:
     def welcome(self, worker: WorkerProcess, **changes: Any) -> Hello:
         """Take the worker's Hello, and its OpenWork with the new token."""
         hello = self.hear(self.control, Hello, worker)
+        while (later := self.glance(Hello)) is not None:  # over a connection that is there still
+            hello = later
         self.session = changes.get("session", "s1")
         terms: dict[str, Any] = {
             "session": self.session,

@@ -136,4 +136,4 @@ def test_nothing_is_left_open(model: Path) -> None:
         for _ in range(5):
             with open_bank(model, source=source) as bank:
                 make_ready(bank)
-        assert descriptors() == before
+        assert descriptors() <= before  # fewer, if something of another test has ended

@@ -37,6 +37,7 @@ class Line:
     def __init__(self, giver: Giver) -> None:
         self._giver = giver
         self._waiting: deque[Message] = deque()
+        self._next = 0.0
 
     def send(self, message: Message) -> bool:
         answer = self._giver.giving.answer(message)
@@ -49,7 +50,8 @@ class Line:
     def receive(self, timeout_s: float) -> Message | None:
         if self._giver.shut:
             raise ConfigError(self._giver.shut)
-        if self._waiting:
+        if self._waiting and self._giver.clock[0] >= self._next:
+            self._next = self._giver.clock[0] + self._giver.every_s
             return self._waiting.popleft()
         self._giver.clock[0] += timeout_s
         return None
@@ -69,6 +71,8 @@ class Giver:
     most: int = 0
     dialled: int = 0
     shut: str = ""
+    every_s: float = 0.0
+    """Time between two messages of its own."""
 
 
 CENTRE = Place("ipc://@there")
@@ -348,6 +352,20 @@ def test_who_falls_silent_is_asked_no_more(desk: Desk) -> None:
     assert desk.is_sound(1, 0, 1, 2, 3)
     assert desk.centre.given == 12
     assert givers_module.SILENT_S <= desk.clock[0] < 2 * givers_module.SILENT_S
+
+
+@pytest.mark.parametrize("each_s", [1.0, 2.0, 4.9])
+def test_who_drips_is_asked_no_more(each_s: float, desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    other = desk.other("other", 1, *range(16))
+    only_others(desk)
+    other.every_s = each_s
+    began = desk.clock[0]
+    desk.bring(1, *range(16))
+    assert desk.is_sound(1, *range(16))
+    drips = each_s * WINDOW > givers_module.SLOW_S
+    assert (desk.centre.given > 0) == drips
+    assert ("ipc://@other gives slowly; others are asked" in caplog.text) == drips
+    assert desk.clock[0] - began < (2 * givers_module.SLOW_S if drips else 60 * each_s)
 
 
 def test_who_does_not_let_in_is_asked_no_more(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:

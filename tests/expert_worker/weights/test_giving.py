@@ -16,7 +16,7 @@ from open_cache import open_cache
 from packs import shares_of
 
 from expert_worker.weights.directory import LATELY_S, MOST, NAMED, Directory
-from expert_worker.weights.giving import Giving, check_name
+from expert_worker.weights.giving import DIGEST_SHARE, Giving, bytes_for, check_name
 from expert_worker.weights.offering import Offering
 from expert_worker.weights.place import Place
 from expert_worker.weights.rate import BURST_S, Rate
@@ -231,6 +231,36 @@ def test_names_that_no_file_of_a_cache_may_have_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="expected printable characters"):
         check_name(name)
     check_name("Qwen3-30B A3B-00001-of-00003.gguf")
+
+
+def test_whatever_is_read_or_sent_counts_where_a_rate_is_kept(giving: Giving) -> None:
+    fingerprint = giving.offer.fingerprint
+    digests = AskDigests(
+        fingerprint=fingerprint, file=0, offset=np.array([0, 4096], np.int64), bytes=np.array([4096, 800], np.int64)
+    )
+    offer = OfferPieces(fingerprint=fingerprint, endpoint="ipc://@a", key="", have=np.ones((4, 16), np.uint8))
+    assert giving.answer(offer) is None
+    asked = [fetch(giving), digests, AskHolders(fingerprint=fingerprint), AskModel(protocol=PROTOCOL)]
+    answers = [giving.answer(one) for one in asked]
+    counted = [bytes_for(one, answer) for one, answer in zip(asked, answers, strict=True) if answer is not None]
+    assert counted == [1000, (4096 + 800) // DIGEST_SHARE, 4 * 16, 0]
+
+
+def test_nothing_is_read_for_digests_of_which_one_cannot_be_told(
+    giving: Giving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def note(file: int, offset: int, count: int) -> bytes:
+        read.append(count)
+        return bytes(count)
+
+    monkeypatch.setattr(giving, "_read", note)
+    offsets, counts = np.array([0, giving.offer.sizes[0]], np.int64), np.array([4096, 1], np.int64)
+    answer = giving.answer(AskDigests(fingerprint=giving.offer.fingerprint, file=0, offset=offsets, bytes=counts))
+    assert isinstance(answer, PieceFailed)
+    assert "has no bytes" in answer.reason
+    assert read == []
 
 
 def test_a_rate_is_kept_over_any_time_and_silence_is_made_up_for_a_little() -> None:

@@ -118,9 +118,9 @@ def test_an_orphan_leaves() -> None:
 
 
 def test_an_answered_worker_is_no_orphan() -> None:
-    worker = Worker(orphan_s=0.3)
+    worker = Worker(orphan_s=1.0)
     line = worker.join()
-    for _ in range(30):
+    for _ in range(75):
         next_of(line, Beat)
         line.tell(BeatSeen(session="s1"))
     assert worker.orders.take() is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -41,8 +42,8 @@ class FakeBank:
 class Loop:
     """The compute loop in a thread, and the lines it has dialled."""
 
-    def __init__(self) -> None:
-        self.orders, self.progress, self.bank = Orders(), Progress(), FakeBank()
+    def __init__(self, progress: Progress | None = None) -> None:
+        self.orders, self.progress, self.bank = Orders(), progress or Progress(), FakeBank()
         self.lines: dict[str, QueueLine] = {}
         self.left: Leave | None = None
         self.error: BaseException | None = None
@@ -110,6 +111,27 @@ def test_progress_counts_what_was_done(loop: Loop) -> None:
     assert (done.step, done.layer, done.calls, done.entries) == (5, 1, 2, 2 + 6)
     assert done.busy_us >= 0
     assert done.wait_us >= 0
+
+
+class Looked(Progress):
+    """Looked at, as a beat may be made at any moment, just when a call more is counted."""
+
+    seen: ClassVar[list[tuple[int, int, int]]] = []
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name == "calls" and value:
+            self.seen.append((self.step, self.layer, self.entries))
+
+
+def test_a_call_that_is_counted_is_told_of_whole() -> None:
+    loop = Loop(Looked())
+    line = loop.desk()
+    line.tell(run_experts(step=4, layer=0), run_experts(rows=3, step=5, layer=1))
+    answer_of(line)
+    answer_of(line)
+    loop.end()
+    assert Looked.seen == [(4, 0, 2), (5, 1, 8)]
 
 
 def test_an_expert_error_is_an_answer_and_the_loop_goes_on(loop: Loop) -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.cli.wording import duration, harmless, percent
-from coordinator.wording import counted
+from protocol.wording import counted
 
 
 def test_numbers_agree_with_their_nouns() -> None:
