@@ -13,13 +13,18 @@ from coordinator.config import (
     MAX_PEERS,
     OF_A_CACHE,
     WEIGHTS,
+    inputs_endpoint,
+    work_endpoint,
 )
+from coordinator.on_ray.plan import RAY
+from coordinator.process_logs import LAUNCHER
 from coordinator.toml_reader import Reader
 from coordinator.toml_values import shown
 from protocol.endpoints import is_local
 from protocol.errors import ConfigError
 from protocol.expert_sources import BUDGETED_SOURCES
 from protocol.keys import giving_keys
+from protocol.neighbours import bulk_endpoint
 
 Table = dict[str, Any]
 """Values as their readers returned them; those that were wrong are missing."""
@@ -41,6 +46,7 @@ def report_conflicts(coordinator: Table, groups: list[Table], peers: list[Table]
     _report_memory_of_no_use(groups, reader)
     _report_caches_of_no_use(groups, reader)
     _report_wrong_givers(groups, reader)
+    _report_taken_endpoints(groups, coordinator, reader)
     _report_taken_names(peers, groups, reader)
     _report_too_many(groups, peers, reader)
 
@@ -116,6 +122,21 @@ def _wrong_with_giver(group: Table, *, keyed: bool) -> Iterator[tuple[str, str]]
             yield "keys_path", str(error)
 
 
+def _report_taken_endpoints(groups: list[Table], coordinator: Table, reader: Reader) -> None:
+    """Who gives on this machine needs a port that neither the coordinator nor another group has."""
+    listen = coordinator.get("listen", DEFAULT_LISTEN)
+    taken = dict.fromkeys(
+        (listen, work_endpoint(listen), inputs_endpoint(listen), bulk_endpoint(listen)), "the coordinator's"
+    )
+    for index, group in enumerate(groups):
+        give = group.get("give")
+        if give is None or group.get("host") is not None:
+            continue
+        if give in taken:
+            reader.problem("workers", index, "give", f"{give} is {taken[give]} already: listen elsewhere")
+        taken.setdefault(give, f"that of {group.get('name')}")
+
+
 def _report_shared_names(groups: list[Table], reader: Reader) -> None:
     seen: set[str] = set()
     for index, group in enumerate(groups):
@@ -127,11 +148,15 @@ def _report_shared_names(groups: list[Table], reader: Reader) -> None:
 def _report_taken_names(peers: list[Table], groups: list[Table], reader: Reader) -> None:
     taken = {f"{group.get('name')}-{index}": "a worker" for group in groups for index in range(group.get("count", 1))}
     taken |= {COORDINATOR: "the coordinator", LOOKAHEAD: "the lookahead process", WEIGHTS: "the weights process"}
+    taken |= {LAUNCHER: "the launcher", RAY: "what holds on to workers on Ray"}
     taken |= {f"{group.get('name')}{OF_A_CACHE}": "what gives from a cache" for group in groups if "give" in group}
     for index, peer in enumerate(peers):
         name = peer.get("name", "")
         if name in taken:
             reader.problem("peers", index, "name", f"{taken[name]} is called {name} too")
+        elif name.endswith(OF_A_CACHE):
+            reason = f"{name} ends in {OF_A_CACHE}, as only names of what gives weights do"
+            reader.problem("peers", index, "name", reason)
         elif name:
             taken[name] = "another peer"
 

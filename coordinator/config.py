@@ -216,6 +216,11 @@ class ClusterConfig:
         return (*own, bulk_endpoint(listen)) if self.gives_weights else own
 
     @property
+    def gives_here(self) -> tuple[str, ...]:
+        """Where caches of this machine are given."""
+        return tuple(group.give for group in self.workers if group.give and group.count and group.host is None)
+
+    @property
     def remote(self) -> tuple[WorkerGroup | PeerConfig, ...]:
         """Those of its parts that run on other machines."""
         groups = tuple(group for group in self.workers if group.host is not None and group.count)

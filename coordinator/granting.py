@@ -48,7 +48,10 @@ class Granting:
         if not self._supervisor.begun:
             raise ConfigError("this cluster has not been ready yet: wait until it is")
         after = scaled(self.config, wish.counts)
-        self._scaling = visitor, Scaling(self.config, after, self._launcher, self._supervisor)
+        self._scaling = (
+            visitor,
+            Scaling(self.config, after, self._launcher, self._supervisor, groups=wish.counts),
+        )
         wanted = ", ".join(f"{name} {count}" for name, count in wish.counts.items())
         return self._told(visitor, f"the number of workers changes: {wanted}")
 

@@ -145,8 +145,7 @@ def launched(
     module is loaded, if its kernels cannot be used here.
     """
     log.debug("kernels: %s", native.isa())
-    gives = [group.give for group in config.workers if group.give and group.count and group.host is None]
-    with endpoints_leased(*config.endpoints, *gives) as taken, CoreLeases() as leases:
+    with endpoints_leased(*config.endpoints, *config.gives_here) as taken, CoreLeases() as leases:
         cores = leases.take(config.worker_threads, usable_cores())
         tunnels = tunnels_for(left_here(config, placed), taken, ask())
         with Launcher(placed(plan_here(config, cores, tunnels)), interrupts, on_line) as launcher:
@@ -167,7 +166,7 @@ def tunnels_for(
 ) -> tuple[Host, ...]:
     """The machines of `config` that need a tunnel. ConfigError with all that keeps any, or this one, from its part.
 
-    `taken` are endpoints that cannot be had, and why, if that is to be told; `found` is what else is wrong already.
+    `taken` are endpoints that cannot be had, and why; `found` is what else is wrong already.
     """
     wrong = [why for why in (*(taken or {}).values(), *found) if why]
     if config.remote or any(is_looked_at(group) for group in config.workers):

@@ -7,7 +7,7 @@ SIGTERM has a worker leave in an orderly way.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -61,8 +61,10 @@ class Scaling:
         launcher: Changed,
         supervisor: Supervisor,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        groups: Collection[str] = (),
     ) -> None:
-        """Begin to grow."""
+        """Begin to grow; those of these `groups` that were drained or given up come back, too."""
         self.config = after
         """What is in force once this has ended: `before` again if it failed."""
         self._before = before
@@ -71,8 +73,12 @@ class Scaling:
         self._clock = clock
         self._deadline = clock() + READY_S
         old, new = launcher.planned(before), launcher.planned(after)
-        self._added = [name for name in new if name not in old]
-        self._removed = [name for name in old if name not in new]
+        wished = {
+            f"{group.name}-{index}" for group in after.workers if group.name in groups for index in range(group.count)
+        }
+        gone = {name for name in wished if not supervisor.is_kept(name)}
+        self._added = [name for name in new if name not in old or name in gone]
+        self._removed = [name for name in old if name not in new and supervisor.is_there(name)]
         self._leaving = False
         self.failed = ""
         """Why it failed; it ends when what was started for it has gone again."""

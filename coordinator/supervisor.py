@@ -99,6 +99,10 @@ class Supervisor:
         """Whether it is looked after: no longer, once it has been let go and is gone."""
         return name in self.roles
 
+    def is_kept(self, name: str) -> bool:
+        """Whether it is looked after and runs, or is started again: not once it has been drained or given up."""
+        return name in self.roles and not self.roles[name].given_up
+
     def let_go(self, name: str) -> None:
         """Have it leave, in good order if it does so within LEAVE_S; it is not started again."""
         self.roles[name].leave_by = self._clock() + LEAVE_S

@@ -11,6 +11,7 @@ from coordinator.config import ClusterConfig
 from coordinator.cores import usable_cores
 from coordinator.launch_plan import Placed, placed_here, plan_here
 from coordinator.launcher import left_here, tunnels_for
+from coordinator.leases import endpoints_leased
 from coordinator.question import Question
 from coordinator.tokenizer import Tokenizer
 from protocol.errors import ConfigError
@@ -40,7 +41,9 @@ def show_plan(
     for peer in config.peers:
         if peer.host is None:
             _check_copy(peer.model_path, f"peer {peer.name}", mark, config.model)
-    print_plan(placed(plan_here(config, usable_cores(), tunnels_for(left_here(config, placed)))))
+    with endpoints_leased(*config.endpoints, *config.gives_here) as taken:
+        tunnels = tunnels_for(left_here(config, placed), taken)
+    print_plan(placed(plan_here(config, usable_cores(), tunnels)))
 
 
 def _checked(path: Path, question: Question | None) -> str:

@@ -12,7 +12,7 @@ from coordinator.cli.device_options import DEVICE, VRAM_GIB, settled
 from coordinator.cli.ids import parse_ids
 from coordinator.cli.lookahead_option import LOOKAHEAD_OPTION
 from coordinator.cli.numbers import Whole
-from coordinator.cli.paths import CONFIG, MODEL, MODEL_HELP
+from coordinator.cli.paths import CONFIG, MODEL, MODEL_HELP, Place
 from coordinator.cli.prompt_files import read_prompt_file
 from coordinator.config import MAX_THREADS, MAX_TOKENS, MAX_WORKERS, ClusterConfig, LookaheadConfig, default_threads
 from coordinator.drafts import MAX_DRAFTS
@@ -30,9 +30,7 @@ DECIDED_BY_FILE = ("model", "workers", "threads", "kv", "chunk", "device", "vram
 
 @click.command("generate")
 @click.argument("prompt", required=False)
-@click.option(
-    "--prompt-file", type=click.Path(path_type=Path, allow_dash=True), help="Read the prompt from a UTF-8 file."
-)
+@click.option("--prompt-file", type=Place(allow_dash=True), help="Read the prompt from a UTF-8 file.")
 @click.option("--prompt-ids", metavar="1,2,3", help="The prompt as token ids; @FILE has them in a file.")
 @click.option("--model", type=MODEL, help=f"{MODEL_HELP}  [default: the demo model]")
 @click.option(
@@ -47,7 +45,7 @@ DECIDED_BY_FILE = ("model", "workers", "threads", "kv", "chunk", "device", "vram
 @LOOKAHEAD_OPTION
 @click.option(
     "--profile",
-    type=click.Path(path_type=Path),
+    type=Place(),
     metavar="FILE",
     help="Count in FILE which experts are used, and place them by what is counted there.",
 )

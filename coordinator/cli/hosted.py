@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.numbers import Whole
+from coordinator.cli.paths import Place
 from coordinator.config import MAX_THREADS
 from coordinator.hosts import MODULES
 from coordinator.interrupts import Interrupts
@@ -36,9 +37,9 @@ def run(interrupts: Interrupts, /, cores: int, kind: str, options: tuple[str, ..
 
 
 @command.command("check")
-@click.option("--model", "models", multiple=True, type=click.Path(path_type=Path))
+@click.option("--model", "models", multiple=True, type=Place())
 @click.option("--dial", "endpoints", multiple=True, metavar="ENDPOINT")
-@click.option("--cache", "caches", multiple=True, type=click.Path(path_type=Path))
+@click.option("--cache", "caches", multiple=True, type=Place())
 @click.option("--listen", "own", multiple=True, metavar="ENDPOINT")
 @click.pass_obj
 def check(

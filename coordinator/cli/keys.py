@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
-FOLDER = click.Path(path_type=Path)
+from coordinator.cli.paths import Place
+
+FOLDER = Place()
 
 
 @click.group("keys")

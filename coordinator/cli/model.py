@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.paths import MODEL
+from coordinator.cli.paths import MODEL, Place
 from coordinator.config import MAX_WORKERS
 from coordinator.interrupts import Interrupts
 from protocol.errors import ConfigError
@@ -58,7 +58,7 @@ def _share(context: click.Context, option: click.Parameter, value: str | None) -
 
 @command.command("pack", short_help="Make a pack of a model: the fast form of its weights.")
 @click.argument("path", metavar="MODEL", type=MODEL)
-@click.argument("out", metavar="[OUT]", type=click.Path(path_type=Path), required=False)
+@click.argument("out", metavar="[OUT]", type=Place(), required=False)
 @click.option(
     "--share", callback=_share, metavar="N/M", help="Only the experts of the Nth of M workers, for that worker."
 )
@@ -77,7 +77,7 @@ def pack_command(interrupts: Interrupts, /, path: Path, out: Path | None, share:
 
 
 @command.command("verify", short_help="Check models and packs, byte by byte.")
-@click.argument("paths", metavar="FILE...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.argument("paths", metavar="FILE...", type=Place(), nargs=-1, required=True)
 @click.option("--against", type=MODEL, metavar="MODEL", help="Compare the weights of each FILE with this model's.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context

@@ -9,6 +9,20 @@ from pathlib import Path
 import click
 
 
+class Place(click.Path):
+    """A path at which something may come to be, or be found out to be missing."""
+
+    def __init__(self, *, file_okay: bool = True, allow_dash: bool = False) -> None:
+        super().__init__(path_type=Path, file_okay=file_okay, allow_dash=allow_dash)
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        if not os.fspath(value):  # which would be the folder that the shell is in
+            self.fail("an empty path", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Existing(click.Path):
     """A path at which something is; if not, the operating system says why."""
 

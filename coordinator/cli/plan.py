@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
+from coordinator.cli.holding import KEYS
 from coordinator.cli.numbers import Fraction, Whole
 from coordinator.cli.paths import CONFIG, Existing
 from coordinator.cluster_file import read_config
@@ -13,10 +16,13 @@ from coordinator.config import MAX_ALL_WORKERS
 from coordinator.interrupts import Interrupts
 from protocol.endpoints import check_endpoint
 from protocol.errors import ConfigError
+from protocol.keys import DialKeys, dial_keys
 from protocol.messages import MAX_ROWS
 
 KINDS = ("killed", "frozen", "vanished", "joins")
 """Of mishaps."""
+OF_ENDPOINTS, OF_FILES = ("keys", "as_json"), ("profile", "as_json")
+"""Options for a cluster that is up, and for the one of a file; all but `keys` are for one that is simulated."""
 MAX_RATE = 3600.0
 WITHIN_S = 10.0
 """Time for a coordinator to answer: it does between two layers."""
@@ -45,6 +51,8 @@ def _rates(ctx: click.Context, param: click.Parameter, value: str) -> dict[str, 
         if kind not in KINDS or not 0 <= rate <= MAX_RATE:
             expected = f"KIND=N with commas between, KIND one of {', '.join(KINDS)}, N from 0 to {MAX_RATE:g}"
             raise ConfigError(f"--rates is {value or 'empty'}, expected {expected}")
+        if kind in found:
+            raise ConfigError(f"--rates names {kind} twice")
         found[kind] = rate
     return found
 
@@ -108,6 +116,7 @@ def _rates(ctx: click.Context, param: click.Parameter, value: str) -> dict[str, 
     help="Seconds until such a mishap is over, on average.",
 )
 @click.option("--seed", type=Whole(0, 2**31 - 1), default=0, show_default=True, help="Of all chance.")
+@KEYS
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def command(
@@ -127,6 +136,7 @@ def command(
     rates: dict[str, float],
     back_s: float,
     seed: int,
+    keys: Path | None,
     as_json: bool,
 ) -> None:
     """Tell who holds which experts, how long a token is expected to take, what limits that, and who helps.
@@ -138,10 +148,15 @@ def command(
     if "://" in cluster:
         if simulate:
             raise ConfigError(f"--simulate takes a cluster file, found {cluster}")
-        _tell_of_endpoint(interrupts, check_endpoint(cluster, dial=True), as_json)
+        _refuse_all_but(OF_ENDPOINTS, "with a cluster file")
+        where = check_endpoint(cluster, dial=True, keyed=keys is not None)
+        _tell_of_endpoint(interrupts, where, dial_keys(keys), as_json)
         return
+    if keys is not None:
+        raise ConfigError(f"--keys is of use with an endpoint only, found {cluster}")
     config = read_config(_path(cluster))
     if not simulate:
+        _refuse_all_but(OF_FILES, "with --simulate")
         with interrupts.held():
             from coordinator.cli.telling_plans import tell_plan_of_file
 
@@ -166,12 +181,22 @@ def command(
     tell_simulation(config, asked, as_json=as_json)
 
 
+def _refuse_all_but(useful: Collection[str], where: str) -> None:
+    """ConfigError for an option that is given, and would be of no use."""
+    ctx = click.get_current_context()
+    for option in ctx.command.params:
+        given = ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if given and isinstance(option, click.Option) and option.name not in useful:
+            raise ConfigError(f"{option.opts[0]} is of use {where} only")
+
+
 def _path(text: str) -> Path:
-    return Path(CONFIG.convert(text, None, None))
+    ctx = click.get_current_context()
+    return Path(CONFIG.convert(text, ctx.command.params[0], ctx))
 
 
-def _tell_of_endpoint(interrupts: Interrupts, endpoint: str, as_json: bool) -> None:
+def _tell_of_endpoint(interrupts: Interrupts, endpoint: str, keys: DialKeys | None, as_json: bool) -> None:
     with interrupts.held():
         from coordinator.cli.telling_plans import tell_plan_of_cluster
 
-    tell_plan_of_cluster(endpoint, WITHIN_S, as_json=as_json)
+    tell_plan_of_cluster(endpoint, keys, WITHIN_S, as_json=as_json)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.numbers import Whole
-from coordinator.cli.paths import MODEL, Existing
+from coordinator.cli.paths import MODEL, Existing, Place
 from coordinator.config import MAX_THREADS, MAX_TOKENS, default_threads
 from coordinator.interrupts import Interrupts
 from protocol.errors import RequestError
@@ -53,7 +53,7 @@ def merge_command(interrupts: Interrupts, /, paths: tuple[Path, ...], out: str) 
     "--file",
     "files",
     multiple=True,
-    type=click.Path(path_type=Path, allow_dash=True),
+    type=Place(allow_dash=True),
     help="A UTF-8 file with a prompt; may be given again.",
 )
 @click.option("-o", "--out", required=True, metavar="OUT", help="The profile to write.")

@@ -7,12 +7,17 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.paths import CONFIG
+from coordinator.cli.paths import CONFIG, Place
+from coordinator.cli.words import Word
 from coordinator.interrupts import Interrupts
 
-OUT = click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Write files there.")
+OUT = click.option("-o", "--out", type=Place(), metavar="FOLDER", help="Write files there.")
 THEIR_PYTHON = click.option(
-    "--python", default=sys.executable, metavar="FILE", help="The interpreter there.  [default: this one]"
+    "--python",
+    type=Word(spaces=True),
+    default=sys.executable,
+    metavar="FILE",
+    help="The interpreter there.  [default: this one]",
 )
 
 
@@ -25,8 +30,10 @@ def command() -> None:
 @click.argument("config", type=CONFIG)
 @OUT
 @THEIR_PYTHON
-@click.option("--user", default=None, metavar="NAME", help="Whom they run as.  [default: whoever renders]")
-@click.option("--host", default=None, metavar="NAME", help="Of another machine in the file, instead of this one.")
+@click.option("--user", type=Word(), default=None, metavar="NAME", help="Whom they run as.  [default: whoever renders]")
+@click.option(
+    "--host", type=Word(), default=None, metavar="NAME", help="Of another machine in the file, instead of this one."
+)
 @click.pass_obj
 def systemd_command(
     interrupts: Interrupts, /, config: Path, out: Path | None, python: str, user: str | None, host: str | None
@@ -54,8 +61,12 @@ def slurm_command(interrupts: Interrupts, /, config: Path, out: Path | None, pyt
 @command.command("kubernetes", short_help="Manifests.")
 @click.argument("config", type=CONFIG)
 @OUT
-@click.option("--image", required=True, metavar="NAME", help="Of containers in which python3 has this program.")
-@click.option("--claim", required=True, metavar="NAME", help="Of the PersistentVolumeClaim with the models.")
+@click.option(
+    "--image", type=Word(), required=True, metavar="NAME", help="Of containers in which python3 has this program."
+)
+@click.option(
+    "--claim", type=Word(), required=True, metavar="NAME", help="Of the PersistentVolumeClaim with the models."
+)
 @click.pass_obj
 def kubernetes_command(interrupts: Interrupts, /, config: Path, out: Path | None, image: str, claim: str) -> None:
     """Manifests for `kubectl apply`: one pod without keys, and a pod for each process with them."""

@@ -15,10 +15,13 @@ from coordinator.rendering.parts import cluster_name, supervised
 from coordinator.rendering.slurm import script
 from coordinator.rendering.systemd import units
 from coordinator.rendering.yaml import documents
+from protocol.errors import ConfigError
 
 
 def render_systemd(path: Path, out: Path | None, *, python: str, user: str | None, host: str | None) -> None:
     """Units of what runs on this machine, or on another `host` of the file."""
+    if "/" in python and not python.startswith("/"):  # a unit has no folder from which a path could start
+        raise ConfigError(f"--python is {python}, expected a whole path, or a name that is found there")
     config = read_config(path)
     if host is None:
         plans = supervised(config, python=python, lookahead=lookahead_here(config)).processes

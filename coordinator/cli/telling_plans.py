@@ -20,6 +20,7 @@ from coordinator.cores import usable_cores
 from coordinator.probe import somebody_listens
 from coordinator.simulation.scenario import Shape
 from protocol.errors import ConfigError
+from protocol.keys import DialKeys
 from protocol.model import Model
 
 HEADINGS = ("worker", "state", "threads", "experts", "one expert", "a call beside", "all wait for it", "does it help?")
@@ -41,12 +42,12 @@ def tell_plan_of_file(config: ClusterConfig, profile: Path | None, *, as_json: b
     _put(f"{config.model.name}, before it is up", found, notes, as_json)
 
 
-def tell_plan_of_cluster(endpoint: str, within_s: float, *, as_json: bool) -> None:
+def tell_plan_of_cluster(endpoint: str, keys: DialKeys | None, within_s: float, *, as_json: bool) -> None:
     """Print what the coordinator at `endpoint` has placed and expects. ConfigError if it does not answer in time."""
     if not somebody_listens(endpoint):
         raise ConfigError(f"nothing listens at {endpoint}: is this cluster up?")
     deadline = time.monotonic() + within_s
-    with Client(endpoint) as client:
+    with Client(endpoint, keys=keys) as client:
         client.greet(within_s)
         report = client.status(deadline - time.monotonic())
     if report is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.holding import CONNECT
+from coordinator.cli.paths import Place
 from protocol.bulk import DEFAULT_MB_S, MAX_MB_S
 from protocol.endpoints import check_endpoint, check_named
 from protocol.startup import SIGNALS
@@ -19,13 +20,11 @@ from protocol.startup import SIGNALS
 @CONNECT
 @click.option(
     "--keys",
-    type=click.Path(path_type=Path),
+    type=Place(),
     metavar="FOLDER",
     help="Keys to dial and to listen with, as `expertmesh keys add --gives` makes them.",
 )
-@click.option(
-    "--cache", required=True, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Of a worker here."
-)
+@click.option("--cache", required=True, type=Place(file_okay=False), metavar="DIR", help="Of a worker here.")
 @click.option("--listen", required=True, metavar="ENDPOINT", help="Where other workers dial.")
 @click.option(
     "--mb-s",

@@ -10,7 +10,7 @@ import click
 from coordinator.cli.device_options import Gib
 from coordinator.cli.holding import CONNECT, DRAIN_S, KEYS, NAME, ORPHAN_S, become
 from coordinator.cli.numbers import Whole
-from coordinator.cli.paths import MODEL, MODEL_HELP
+from coordinator.cli.paths import MODEL, MODEL_HELP, Place
 from coordinator.config import MAX_THREADS, default_threads
 from protocol.expert_sources import SOURCES
 
@@ -20,7 +20,7 @@ from protocol.expert_sources import SOURCES
 @click.option("--model", type=MODEL, help=MODEL_HELP)
 @click.option(
     "--cache",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=Place(file_okay=False),
     metavar="DIR",
     help="Instead of a model: a folder, into which the weights of this worker's experts are fetched.",
 )

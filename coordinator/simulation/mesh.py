@@ -171,7 +171,10 @@ class SimulatedMesh:
         """Wait until all workers hold what is theirs. ConfigError if that never happens."""
         self.wait_for_placement(JOIN_S)
         if not self.members.assignment.ready:
-            raise ConfigError(f"{len(self.members)} of {self.scenario.workers} simulated workers joined")
+            raise ConfigError(
+                f"{len(self.members)} of {self.scenario.workers} simulated workers joined, and all hold nothing within "
+                f"{JOIN_S:g} s: a shorter round trip or a faster line is expected"
+            )
 
     def wait_for_placement(self, seconds: float) -> None:
         """Until a placement is in force that nobody is getting ready for another after, or for so long."""

@@ -180,7 +180,10 @@ def test_a_cluster_that_listens_to_other_machines(tmp_path: Path) -> None:
         report = json.loads(answered.stdout)
         assert report["text"] == " and all the days of his life,"
         assert {worker["name"]: worker["calls"] > 0 for worker in report["workers"]} == {"here-0": True, "far": True}
-        assert "another address needs keys" in ask("status", there).stderr.lower()
+        planned = ask("plan", there, "--keys", keys / "garage.key")
+        assert (planned.returncode, planned.stderr) == (0, "")
+        for command in ("status", "plan"):
+            assert "another address needs keys" in ask(command, there).stderr.lower()
         refused = ask("worker", "--connect", there, "--keys", key_folder(tmp_path / "other"), "--model", demo_file())
         assert refused.returncode == 2
         assert re.search(r"error: whoever listens at .* breaks off every greeting", refused.stderr)

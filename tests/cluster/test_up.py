@@ -109,9 +109,10 @@ def test_an_endpoint_in_use_is_refused(tmp_path: Path) -> None:
     config, endpoint = private_copy("local-1.toml", tmp_path)
     with up(config, endpoint) as cluster:
         cluster.line("ready: 1 worker holds experts")
-        done = run("up", config)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == f"error: {endpoint} is in use already: is this cluster up?\n"
+        for options in ((), ("--dry-run",)):
+            done = run("up", config, *options)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert done.stderr == f"error: {endpoint} is in use already: is this cluster up?\n"
 
 
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="cupy is here")
@@ -148,10 +149,11 @@ def test_a_port_that_something_else_has_is_named_before_anything_starts(
     config, control = on_tcp(tmp_path)
     port = int(control.rpartition(":")[2])
     with socket.create_server(("127.0.0.1", port + offset)):
-        done = run("up", config)
+        done, dry = run("up", config), run("up", config, "--dry-run")
     work, inputs = (f"tcp://127.0.0.1:{port + more}" for more in (1, 2))
     said = error.format(control=control, work=work, inputs=inputs)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {said}\n")
+    for each in (done, dry):
+        assert (each.returncode, each.stdout, each.stderr) == (2, "", f"error: {said}\n")
     assert processes_of(control) == []
 
 

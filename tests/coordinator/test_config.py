@@ -310,10 +310,36 @@ def test_the_lookahead_process(tmp_path: Path, text: str, expected: LookaheadCon
     assert read_config(tmp_path / "c.toml").lookahead == expected
 
 
-def test_a_peer_is_not_called_as_the_lookahead_process_is(tmp_path: Path) -> None:
-    assert problems(tmp_path, '[model]\npath = "m.gguf"\n[[peers]]\nname = "lookahead"\n')[-1].endswith(
-        "peers.name: the lookahead process is called lookahead too"
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("lookahead", "the lookahead process is called lookahead too"),
+        ("launcher", "the launcher is called launcher too"),  # its lines would be in the same file
+        ("ray", "what holds on to workers on Ray is called ray too"),
+        ("gpu-weights", "gpu-weights ends in -weights, as only names of what gives weights do"),
+    ],
+)
+def test_a_peer_is_not_called_as_a_process_beside_it_is(tmp_path: Path, name: str, why: str) -> None:
+    found = problems(tmp_path, f'[model]\npath = "m.gguf"\n[[peers]]\nname = "{name}"\n')
+    assert found[-1].endswith(f"peers.name: {why}")
+
+
+@pytest.mark.parametrize(
+    ("give", "whose"),
+    [
+        ("tcp://127.0.0.1:7600", "the coordinator's"),
+        ("tcp://127.0.0.1:7602", "the coordinator's"),
+        ("tcp://127.0.0.1:7603", "the coordinator's"),
+        ("ipc://@other", "that of other"),
+    ],
+)
+def test_a_cache_is_not_given_where_something_else_of_the_file_listens(tmp_path: Path, give: str, whose: str) -> None:
+    groups = "".join(
+        f'[[workers]]\nname = "{name}"\ncache = "{name}"\ngive = "{at}"\n'
+        for name, at in (("other", "ipc://@other"), ("box", give))
     )
+    found = problems(tmp_path, f'[model]\npath = "m.gguf"\n{groups}')
+    assert found[-1].endswith(f"workers.give: {give} is {whose} already: listen elsewhere")
 
 
 def test_a_file_that_is_gone_meanwhile(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from clusters import live_cluster
-from command_line import run
+from command_line import ROOT, run
 
 from coordinator.cli.plan_of_file import FilePlan
 from coordinator.config import ClusterConfig, WorkerGroup
@@ -127,10 +127,22 @@ def test_a_cluster_that_is_up_is_asked(demo_model: Path, tmp_path: Path) -> None
         (("ipc://@nobody-is-there",), "nothing listens at ipc://@nobody-is-there: is this cluster up?"),
         (("ipc://@some-cluster", "--simulate"), "--simulate takes a cluster file, found ipc://@some-cluster"),
         (("nothing.toml", "--rates", "killed"), "--rates is killed, expected KIND=N with commas between, KIND one of"),
-        (("nothing.toml",), "nothing.toml: No such file or directory"),
+        (("nothing.toml", "--rates", "killed=1,joins=2,killed=3"), "--rates names killed twice"),
+        (("nothing.toml",), "'CONFIG|ENDPOINT': nothing.toml: No such file or directory"),
+        (("", "--simulate"), "'CONFIG|ENDPOINT': an empty path: No such file or directory"),
+        (("{file}", "--workers", "1,2"), "--workers is of use with --simulate only"),
+        (("{file}", "--seed", "0"), "--seed is of use with --simulate only"),
+        (("{file}", "--keys", "{file}"), "--keys is of use with an endpoint only, found {file}"),
+        (("ipc://@some-cluster", "--profile", "{file}"), "--profile is of use with a cluster file only"),
+        (("ipc://@some-cluster", "--keys", "{file}"), "keys: {file}: no key file: "),
+        (
+            ("{file}", "--simulate", "--workers", "1", "--round-trip-ms", "10000"),
+            "a shorter round trip or a faster line is expected",
+        ),
     ],
 )
 def test_what_cannot_be_planned_is_said(arguments: tuple[str, ...], said: str) -> None:
-    done = run("plan", *arguments)
+    file = ROOT / "configs" / "local-1.toml"
+    done = run("plan", *(argument.format(file=file) for argument in arguments))
     assert done.returncode == 2
-    assert said in done.stderr
+    assert said.format(file=file) in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,25 @@ class Changing(FakeLauncher):
 class Case:
     """A cluster of two workers that is up, and a change of it."""
 
-    def __init__(self, **counts: int) -> None:
+    def __init__(self, gone: Mapping[str, int] | None = None, **counts: int) -> None:
+        """With those that have `gone` for good before, each with its exit code."""
         self.clock = [0.0]
         self.launcher = Changing(self.clock)
         for name in ("coordinator", "a-0", "a-1"):
             self.launcher.start(name)
         self.supervisor = Supervisor(self.launcher, RestartPolicy(), clock=lambda: self.clock[0])
         self.supervisor.begun = True
-        after = scaled(BEFORE, counts)
-        self.scaling = Scaling(BEFORE, after, self.launcher, self.supervisor, clock=lambda: self.clock[0])
+        for name, code in (gone or {}).items():
+            self.launcher.children[name].code = code
+        self.supervisor.tick()
+        self.config = BEFORE
+        self.change(**counts)
+
+    def change(self, **counts: int) -> None:
+        before, self.config = self.config, scaled(self.config, counts)
+        self.scaling = Scaling(
+            before, self.config, self.launcher, self.supervisor, clock=lambda: self.clock[0], groups=counts
+        )
 
     def tick(self, **states: str) -> bool:
         there = [{"name": name.replace("_", "-"), "state": state} for name, state in states.items()]
@@ -125,6 +136,34 @@ def test_a_newcomer_that_ends_is_given_another_chance() -> None:
     case.clock[0] = 1.0
     case.supervisor.tick()
     assert case.tick(a_2="ready")
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_who_was_drained_or_given_up_comes_back_if_its_group_is_named(code: int) -> None:
+    case = Case(a=2, gone={"a-1": code}, b=0)
+    assert case.supervisor.roles["a-1"].state == "running"
+    assert not case.tick(a_0="ready")
+    assert case.tick(a_0="ready", a_1="ready")
+    assert case.scaling.failed == ""
+
+
+def test_who_was_drained_stays_away_if_other_groups_are_named() -> None:
+    case = Case(b=1, gone={"a-1": 0})
+    assert case.supervisor.roles["a-1"].state == "left"
+    assert case.tick(a_0="ready", b_0="ready")
+
+
+def test_who_could_not_come_back_can_be_wished_away_and_for_again() -> None:
+    case = Case(a=2, gone={"a-1": 2})
+    case.launcher.children["a-1"].code = 2
+    case.tick(a_0="ready")
+    assert case.tick(a_0="ready")
+    assert case.scaling.failed.startswith("a-1 is of no use: ")
+    case.change(a=1)
+    assert case.tick(a_0="ready")
+    assert case.there == {"coordinator", "a-0"}
+    case.change(a=2)
+    assert case.there == {"coordinator", "a-0", "a-1"}
 
 
 def test_a_change_that_cannot_be_is_told_whole() -> None:

@@ -37,3 +37,30 @@ def test_a_bad_file_is_a_line_for_each_problem(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert all(line.startswith("error: ") for line in done.stderr.splitlines())
     assert "threads" in done.stderr
+
+
+PRINTED, NO_SPACES = "expected letters that can be printed", "expected letters that can be printed, and no spaces"
+
+
+@pytest.mark.parametrize(
+    ("form", "option", "value", "said"),
+    [
+        ("systemd", "--user", "", f"--user is '', {NO_SPACES}"),
+        ("systemd", "--user", "me\nExecStart=/bin/sh", f"--user is 'me\\nExecStart=/bin/sh', {NO_SPACES}"),
+        ("systemd", "--host", "", f"--host is '', {NO_SPACES}"),
+        ("systemd", "--python", "", f"--python is '', {PRINTED}"),
+        (
+            "systemd",
+            "--python",
+            "venv/bin/python",
+            "--python is venv/bin/python, expected a whole path, or a name that",
+        ),
+        ("slurm", "--python", "", f"--python is '', {PRINTED}"),
+        ("kubernetes", "--image", "", f"--image is '', {NO_SPACES}"),
+        ("kubernetes", "--claim", "my models", f"--claim is 'my models', {NO_SPACES}"),
+    ],
+)
+def test_a_word_that_another_program_could_not_read_is_refused(form: str, option: str, value: str, said: str) -> None:
+    done = run("render", form, LOCAL, *MORE.get(form, ()), option, value)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {said}")
