@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from coordinator.probe import nobody_listens
 from coordinator.sampling import Sampling
 from protocol.errors import ConfigError, RequestError
 from protocol.keys import DialKeys
@@ -170,7 +171,8 @@ class Client:
     def events(self, request: str, watch: Watch = watch_nothing) -> Iterator[Event]:
         """What becomes of a request, ending with Finished.
 
-        RequestError if it failed, if the coordinator does not have it (any more), or says nothing of it for SILENCE_S.
+        RequestError if it failed, if the coordinator does not have it (any more), has ended, or says nothing of it for
+        SILENCE_S.
         """
         asked_before = self._asked
         heard = probed = time.monotonic()
@@ -197,6 +199,8 @@ class Client:
                 where = f"the coordinator at {self.endpoint}"
                 raise RequestError(f"{where} has said nothing of this request for {SILENCE_S:g} s")
             if now - probed > PROBE_S:
+                if now - heard > 2 * PROBE_S and nobody_listens(self.endpoint):
+                    raise RequestError(f"nothing listens at {self.endpoint} any more, so this request is lost")
                 probed = now
                 self.ask_status()
 

@@ -142,6 +142,15 @@ def test_a_coordinator_that_does_not_have_the_request_says_so(
             next(events)
 
 
+def test_a_coordinator_that_has_ended_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when its launcher was killed: nobody starts it again, and nobody says that the request is lost."""
+    monkeypatch.setattr(client_module, "PROBE_S", 0.1)
+    with Client(f"ipc://@expertmesh-test-{secrets.token_hex(8)}") as client:
+        events = client.events(submit(client))
+        with pytest.raises(RequestError, match=r"nothing listens at ipc://@\S+ any more, so this request is lost"):
+            next(events)
+
+
 def test_a_slow_coordinator_that_has_the_request_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "PROBE_S", 0.1)
     monkeypatch.setattr(client_module, "SILENCE_S", 1.0)

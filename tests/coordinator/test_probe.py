@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from coordinator.probe import somebody_listens
+from coordinator.probe import nobody_listens, somebody_listens
 from protocol.wire import Bound
 
 
@@ -14,7 +14,9 @@ def test_tcp_before_during_and_after() -> None:
         assert somebody_listens(endpoint)
         assert bound.receive(0.05) is None
         assert somebody_listens(endpoint)
+        assert not nobody_listens(endpoint)
     assert not somebody_listens(endpoint)
+    assert nobody_listens(endpoint)
 
 
 def test_abstract_ipc_before_during_and_after() -> None:
@@ -22,7 +24,15 @@ def test_abstract_ipc_before_during_and_after() -> None:
     assert not somebody_listens(endpoint)
     with Bound(endpoint):
         assert somebody_listens(endpoint)
+        assert not nobody_listens(endpoint)
     assert not somebody_listens(endpoint)
+    assert nobody_listens(endpoint)
+
+
+def test_there_is_no_telling_without_a_way() -> None:
+    endpoint = "tcp://host.invalid:1"
+    assert not somebody_listens(endpoint)
+    assert not nobody_listens(endpoint)
 
 
 def test_ipv6_loopback() -> None:
