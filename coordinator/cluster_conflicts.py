@@ -125,8 +125,9 @@ def _wrong_with_giver(group: Table, *, keyed: bool) -> Iterator[tuple[str, str]]
 def _report_taken_endpoints(groups: list[Table], coordinator: Table, reader: Reader) -> None:
     """Who gives on this machine needs a port that neither the coordinator nor another group has."""
     listen = coordinator.get("listen", DEFAULT_LISTEN)
-    own = (listen, work_endpoint(listen), inputs_endpoint(listen), bulk_endpoint(listen))
-    taken = dict.fromkeys(own, "the coordinator's")
+    taken = dict.fromkeys(
+        (listen, work_endpoint(listen), inputs_endpoint(listen), bulk_endpoint(listen)), "the coordinator's"
+    )
     for index, group in enumerate(groups):
         give = group.get("give")
         if give is None or group.get("host") is not None:
