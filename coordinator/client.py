@@ -236,12 +236,17 @@ class Client:
     def drain(self, name: str, within_s: float, watch: Watch = watch_nothing) -> None:
         """Have a member leave once others hold its experts, and wait until it has.
 
-        ConfigError if there is none of that name, or if it was lost; SilentError if it is there still after `within_s`,
-        and leaves later.
+        ConfigError if there is none of that name, if it was lost, or if the coordinator has ended; SilentError if it is
+        there still after `within_s`, and leaves later.
         """
         self._send(Drain(name=name))
-        deadline = time.monotonic() + within_s
+        probed = time.monotonic()
+        deadline = probed + within_s
         while (left := deadline - time.monotonic()) > 0:
+            if time.monotonic() - probed > 2 * PROBE_S:
+                probed = time.monotonic()
+                if nobody_listens(self.endpoint):
+                    raise ConfigError(f"nothing listens at {self.endpoint} any more: its coordinator has ended")
             match self._receive(min(left, TICK_S)):
                 case Drained(reason="") as drained if drained.name == name:
                     return

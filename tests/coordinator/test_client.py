@@ -151,6 +151,15 @@ def test_a_coordinator_that_has_ended_is_not_waited_for(monkeypatch: pytest.Monk
             next(events)
 
 
+def test_a_coordinator_that_has_ended_lets_nobody_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "PROBE_S", 0.1)
+    with (
+        Client(f"ipc://@expertmesh-test-{secrets.token_hex(8)}") as client,
+        pytest.raises(ConfigError, match=r"nothing listens at ipc://@\S+ any more: its coordinator has ended"),
+    ):
+        client.drain("worker-0", 60.0)
+
+
 def test_a_slow_coordinator_that_has_the_request_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "PROBE_S", 0.1)
     monkeypatch.setattr(client_module, "SILENCE_S", 1.0)
