@@ -13,8 +13,7 @@ from coordinator.config import (
     MAX_PEERS,
     OF_A_CACHE,
     WEIGHTS,
-    inputs_endpoint,
-    work_endpoint,
+    endpoints_from,
 )
 from coordinator.on_ray.plan import RAY
 from coordinator.process_logs import LAUNCHER
@@ -24,7 +23,6 @@ from protocol.endpoints import is_local
 from protocol.errors import ConfigError
 from protocol.expert_sources import BUDGETED_SOURCES
 from protocol.keys import giving_keys
-from protocol.neighbours import bulk_endpoint
 
 Table = dict[str, Any]
 """Values as their readers returned them; those that were wrong are missing."""
@@ -124,10 +122,7 @@ def _wrong_with_giver(group: Table, *, keyed: bool) -> Iterator[tuple[str, str]]
 
 def _report_taken_endpoints(groups: list[Table], coordinator: Table, reader: Reader) -> None:
     """Who gives on this machine needs a port that neither the coordinator nor another group has."""
-    listen = coordinator.get("listen", DEFAULT_LISTEN)
-    taken = dict.fromkeys(
-        (listen, work_endpoint(listen), inputs_endpoint(listen), bulk_endpoint(listen)), "the coordinator's"
-    )
+    taken = dict.fromkeys(endpoints_from(coordinator.get("listen", DEFAULT_LISTEN)), "the coordinator's")
     for index, group in enumerate(groups):
         give = group.get("give")
         if give is None or group.get("host") is not None:

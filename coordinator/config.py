@@ -47,6 +47,11 @@ def inputs_endpoint(control: str) -> str:
     return beside(control, 2, "inputs")
 
 
+def endpoints_from(listen: str) -> tuple[str, str, str, str]:
+    """Where a coordinator that listens there has control, work, layer inputs, and bulk if it gives weights."""
+    return listen, work_endpoint(listen), inputs_endpoint(listen), bulk_endpoint(listen)
+
+
 def gives_weights(process: str) -> bool:
     """Whether that is the name of a process that does."""
     return process == WEIGHTS or process.endswith(OF_A_CACHE)
@@ -211,9 +216,8 @@ class ClusterConfig:
     @property
     def endpoints(self) -> tuple[str, ...]:
         """Where others dial: control, work, layer inputs and, if weights are given, bulk."""
-        listen = self.coordinator.listen
-        own = (listen, work_endpoint(listen), inputs_endpoint(listen))
-        return (*own, bulk_endpoint(listen)) if self.gives_weights else own
+        control, work, inputs, bulk = endpoints_from(self.coordinator.listen)
+        return (control, work, inputs, bulk) if self.gives_weights else (control, work, inputs)
 
     @property
     def gives_here(self) -> tuple[str, ...]:

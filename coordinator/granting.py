@@ -48,10 +48,8 @@ class Granting:
         if not self._supervisor.begun:
             raise ConfigError("this cluster has not been ready yet: wait until it is")
         after = scaled(self.config, wish.counts)
-        self._scaling = (
-            visitor,
-            Scaling(self.config, after, self._launcher, self._supervisor, groups=wish.counts),
-        )
+        scaling = Scaling(self.config, after, self._launcher, self._supervisor, groups=wish.counts)
+        self._scaling = visitor, scaling
         wanted = ", ".join(f"{name} {count}" for name, count in wish.counts.items())
         return self._told(visitor, f"the number of workers changes: {wanted}")
 

@@ -16,10 +16,10 @@ ALIKE = 3.0
 def known_paces(members: Iterable[Member]) -> dict[int, Pace]:
     """By serial number, of those of whom anything is known.
 
-    Kernels take longer among all else that a machine does than in a trial, on processors more so than on GPUs. So
-    whoever's calls were not timed yet is thought to be as much slower than in its trial as the others of its role are,
-    and as near as the nearest of all. Those who are alike on one machine have one pace: they take turns at being
-    slower, since they share its cores and caches.
+    Kernels take longer among all else that a machine does than in a trial. So whoever's calls were not timed yet is
+    thought to be as much slower than in its trial as the others of its role are (of processors, GPUs tell nothing), and
+    as near as the nearest of all. Those who are alike on one machine have one pace: they take turns at being slower,
+    since they share its cores and caches.
     """
     there = list(members)
     seen = {one.serial: one.pace for one in there if one.pace is not None}

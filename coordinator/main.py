@@ -33,10 +33,7 @@ import numpy as np
 from coordinator.audit import Auditor
 from coordinator.canaries import Canaries
 from coordinator.cluster import Cluster
-from coordinator.config import (
-    inputs_endpoint,
-    work_endpoint,
-)
+from coordinator.config import inputs_endpoint, work_endpoint
 from coordinator.deadlines import CallLimits
 from coordinator.demand import Demand
 from coordinator.devices import Devices, opened

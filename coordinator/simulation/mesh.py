@@ -172,8 +172,8 @@ class SimulatedMesh:
         self.wait_for_placement(JOIN_S)
         if not self.members.assignment.ready:
             raise ConfigError(
-                f"{len(self.members)} of {self.scenario.workers} simulated workers joined, and all hold nothing within "
-                f"{JOIN_S:g} s: a shorter round trip or a faster line is expected"
+                f"{len(self.members)} of {self.scenario.workers} simulated workers joined, and no placement was in "
+                f"force within {JOIN_S:g} s: a shorter round trip or a faster line is expected"
             )
 
     def wait_for_placement(self, seconds: float) -> None:

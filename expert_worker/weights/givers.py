@@ -79,9 +79,7 @@ class Givers:
         """Where weights are given beside the coordinator."""
         self._fingerprint = fingerprint
         self._dial = dial
-        self.first = Giver(
-            asking=Asking(place, fingerprint, dial), has=None, patience=Patience(now), period=Patience(now)
-        )
+        self.first = self._giver(place, None, now)
         """The one beside the coordinator."""
         self._others: list[Giver] = []
         self._line: Connection = dial(place)  # for what is no piece
@@ -225,10 +223,15 @@ class Givers:
 
     def _add(self, place: Place, have: U8, now: float) -> None:
         try:
-            asking = Asking(place, self._fingerprint, self._dial)
+            giver = self._giver(place, have, now)
         except ConfigError as error:
             self._dropped.add(place)
             log.warning("%s gives weights too, and is not asked: %s", place, error)
             return
         log.info("%s gives weights too: %d experts", place, int(have.sum()))
-        self._others.append(Giver(asking=asking, has=have, patience=Patience(now), period=Patience(now)))
+        self._others.append(giver)
+
+    def _giver(self, place: Place, has: U8 | None, now: float) -> Giver:
+        """ConfigError if it cannot be dialled."""
+        asking = Asking(place, self._fingerprint, self._dial)
+        return Giver(asking=asking, has=has, patience=Patience(now), period=Patience(now))
